@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What every header of this folder needs to compile as C for BPF and as C++ for user space. */
+#ifndef SPILLWAY_BASE_H
+#define SPILLWAY_BASE_H
+
+#include <linux/types.h>
+
+#ifdef __cplusplus
+#define SPILLWAY_ASSERT(condition) static_assert(condition, #condition)
+#define SPILLWAY_OFFSET(type, member) __builtin_offsetof(type, member)
+#else
+#define SPILLWAY_ASSERT(condition) _Static_assert(condition, #condition)
+#define SPILLWAY_OFFSET(type, member) __builtin_offsetof(struct type, member)
+#endif
+
+/* Always inlined: a BPF program is one function, and the verifier sees the caller's bounds. */
+#define SPILLWAY_INLINE static inline __attribute__((always_inline, unused))
+
+/* Nanoseconds from `then` to `now`; negative when another CPU's clock was read a little later. Times are
+ * CLOCK_MONOTONIC (bpf_ktime_get_ns) everywhere; comparing them unsigned would make such skew an age of
+ * centuries. */
+SPILLWAY_INLINE __s64 spillway_since(__u64 now_ns, __u64 then_ns) { return (__s64)(now_ns - then_ns); }
+
+#endif

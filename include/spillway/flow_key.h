@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The description information of a flow (spec R2d) as a key, and the packet parser that makes it.
+ *
+ * The parser takes plain pointers and bounds, so that the same lines run in TC, in XDP, on the payload of a
+ * congestion isolation packet and in the tests. It reads only what it has compared with `end`. */
+#ifndef SPILLWAY_FLOW_KEY_H
+#define SPILLWAY_FLOW_KEY_H
+
+#include "base.h"
+
+/* The key's ports are those of the packet; without it the key is a 3-tuple. */
+#define SPILLWAY_KEY_PORTS 1
+/* The key's vni is that of a VXLAN header; without it the packet was not in a tunnel. */
+#define SPILLWAY_KEY_VNI 2
+
+/* One flow on one port. Unused parts are zero, so that keys compare as bytes. */
+struct spillway_flow_key {
+    __u8 src[16]; /* IPv4 in the first four bytes */
+    __u8 dst[16];
+    __u32 vni;
+    __u32 port;   /* ifindex the flow leaves through (B7); 0 where the port does not matter */
+    __u16 sport;  /* host order */
+    __u16 dport;  /* host order */
+    __u8 family;  /* 4 or 6 */
+    __u8 proto;   /* IP protocol number */
+    __u16 flags;  /* SPILLWAY_KEY_* */
+} __attribute__((aligned(8)));
+SPILLWAY_ASSERT(sizeof(struct spillway_flow_key) == 48);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow_key, vni) == 32);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow_key, sport) == 40);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow_key, flags) == 46);
+
+/* Why a packet or a CIP was not taken. The first ones come from the parser. Names as in `status --json`. */
+enum spillway_reason {
+    SPILLWAY_OK = 0,
+    SPILLWAY_TOO_SHORT = 1,           /* ends inside a header */
+    SPILLWAY_BAD_VERSION = 2,         /* first nibble neither 4 nor 6, nor a form this version knows */
+    SPILLWAY_BAD_HEADER = 3,          /* a header length no packet can have */
+    SPILLWAY_TOO_MANY_EXTENSIONS = 4, /* more than SPILLWAY_EXTENSIONS_MAX IPv6 extension headers */
+    SPILLWAY_NOT_IP = 5,              /* another EtherType: never isolated */
+    SPILLWAY_TOO_MANY_TAGS = 6,       /* more than two VLAN tags */
+    SPILLWAY_NOT_ACCEPTED = 7,        /* the port has accept_cip: false */
+    SPILLWAY_RATE_LIMITED = 8,        /* more CIPs in a second than the port takes */
+    SPILLWAY_TABLE_FULL = 9,
+    SPILLWAY_QUOTA = 10,              /* the port has as many entries as it may have */
+};
+
+#define SPILLWAY_TAGS_MAX 2
+#define SPILLWAY_EXTENSIONS_MAX 6
+
+#define SPILLWAY_ETH_P_IP 0x0800
+#define SPILLWAY_ETH_P_IPV6 0x86dd
+#define SPILLWAY_ETH_P_8021Q 0x8100
+#define SPILLWAY_ETH_P_8021AD 0x88a8
+
+#define SPILLWAY_PROTO_HOPOPTS 0
+#define SPILLWAY_PROTO_TCP 6
+#define SPILLWAY_PROTO_UDP 17
+#define SPILLWAY_PROTO_ROUTING 43
+#define SPILLWAY_PROTO_FRAGMENT 44
+#define SPILLWAY_PROTO_AH 51
+#define SPILLWAY_PROTO_DSTOPTS 60
+
+/* Where the headers lie, in bytes from the start given to the parser. */
+struct spillway_layout {
+    __u32 network; /* first byte of the IP header */
+    __u32 end;     /* first byte after the transport header, or after the IP header of a 3-tuple */
+};
+
+SPILLWAY_INLINE __u16 spillway_be16(const __u8 *p) { return (__u16)((p[0] << 8) | p[1]); }
+
+/* Transport header at `at`: ports into the key. TCP's data offset is honoured, so that `end` is right for a
+ * copy of the header with its options. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_transport(const __u8 *start, const __u8 *end, __u32 at,
+                                                              struct spillway_flow_key *key,
+                                                              struct spillway_layout *layout) {
+    const __u8 *p = start + at;
+    layout->end = at;
+    if (key->proto == SPILLWAY_PROTO_UDP) {
+        if (p + 8 > end)
+            return SPILLWAY_TOO_SHORT;
+        layout->end = at + 8;
+    } else if (key->proto == SPILLWAY_PROTO_TCP) {
+        if (p + 20 > end)
+            return SPILLWAY_TOO_SHORT;
+        const __u32 length = (__u32)(p[12] >> 4) * 4;
+        if (length < 20)
+            return SPILLWAY_BAD_HEADER;
+        layout->end = at + length;
+    } else {
+        return SPILLWAY_OK;
+    }
+    key->sport = spillway_be16(p);
+    key->dport = spillway_be16(p + 2);
+    key->flags |= SPILLWAY_KEY_PORTS;
+    return SPILLWAY_OK;
+}
+
+SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv4(const __u8 *start, const __u8 *end, __u32 at,
+                                                         struct spillway_flow_key *key,
+                                                         struct spillway_layout *layout) {
+    const __u8 *p = start + at;
+    if (p + 20 > end)
+        return SPILLWAY_TOO_SHORT;
+    if (p[0] >> 4 != 4)
+        return SPILLWAY_BAD_VERSION;
+    const __u32 length = (__u32)(p[0] & 0xf) * 4;
+    if (length < 20)
+        return SPILLWAY_BAD_HEADER;
+    key->family = 4;
+    key->proto = p[9];
+    __builtin_memcpy(key->src, p + 12, 4);
+    __builtin_memcpy(key->dst, p + 16, 4);
+    layout->network = at;
+    layout->end = at + length;
+    /* More fragments, or an offset: the ports are in one fragment only, so none of them shows any. */
+    if (spillway_be16(p + 6) & 0x3fff)
+        return SPILLWAY_OK;
+    return spillway_parse_transport(start, end, at + length, key, layout);
+}
+
+SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, const __u8 *end, __u32 at,
+                                                         struct spillway_flow_key *key,
+                                                         struct spillway_layout *layout) {
+    const __u8 *p = start + at;
+    if (p + 40 > end)
+        return SPILLWAY_TOO_SHORT;
+    if (p[0] >> 4 != 6)
+        return SPILLWAY_BAD_VERSION;
+    key->family = 6;
+    __builtin_memcpy(key->src, p + 8, 16);
+    __builtin_memcpy(key->dst, p + 24, 16);
+    layout->network = at;
+    __u8 next = p[6];
+    at += 40;
+    for (int i = 0; i <= SPILLWAY_EXTENSIONS_MAX; i++) {
+        const int fragment = next == SPILLWAY_PROTO_FRAGMENT;
+        const int authentication = next == SPILLWAY_PROTO_AH;
+        if (!fragment && !authentication && next != SPILLWAY_PROTO_HOPOPTS &&
+            next != SPILLWAY_PROTO_ROUTING && next != SPILLWAY_PROTO_DSTOPTS) {
+            key->proto = next;
+            return spillway_parse_transport(start, end, at, key, layout);
+        }
+        p = start + at;
+        if (p + 8 > end)
+            return SPILLWAY_TOO_SHORT;
+        next = p[0];
+        at += 8;
+        if (fragment && (spillway_be16(p + 2) & 0xfff9)) {
+            key->proto = next;
+            layout->end = at;
+            return SPILLWAY_OK;
+        }
+        if (authentication) /* counts 4-byte units less two (RFC 4302) */
+            at += (__u32)p[1] * 4;
+        else if (!fragment) /* counts 8-byte units less one (RFC 8200); byte 1 of a fragment is reserved */
+            at += (__u32)p[1] * 8;
+    }
+    return SPILLWAY_TOO_MANY_EXTENSIONS;
+}
+
+/* IP packet at `start`: how the payload of a CIP in headers form begins. The key must be zero. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_ip(const __u8 *start, const __u8 *end,
+                                                       struct spillway_flow_key *key,
+                                                       struct spillway_layout *layout) {
+    if (start + 1 > end)
+        return SPILLWAY_TOO_SHORT;
+    if (start[0] >> 4 == 4)
+        return spillway_parse_ipv4(start, end, 0, key, layout);
+    return spillway_parse_ipv6(start, end, 0, key, layout);
+}
+
+/* Ethernet frame at `start`. `tags` is how many VLAN tags the metadata of the packet holds; they count
+ * towards the limit of two. The key must be zero; its port is left so. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, const __u8 *end, int tags,
+                                                          struct spillway_flow_key *key,
+                                                          struct spillway_layout *layout) {
+    __u32 at = 14;
+    if (start + 14 > end)
+        return SPILLWAY_TOO_SHORT;
+    __u16 type = spillway_be16(start + 12);
+    for (int i = 0; i <= SPILLWAY_TAGS_MAX; i++) {
+        if (type != SPILLWAY_ETH_P_8021Q && type != SPILLWAY_ETH_P_8021AD)
+            break;
+        if (++tags > SPILLWAY_TAGS_MAX)
+            return SPILLWAY_TOO_MANY_TAGS;
+        const __u8 *tag = start + at;
+        if (tag + 4 > end)
+            return SPILLWAY_TOO_SHORT;
+        type = spillway_be16(tag + 2);
+        at += 4;
+    }
+    if (type == SPILLWAY_ETH_P_IP)
+        return spillway_parse_ipv4(start, end, at, key, layout);
+    if (type == SPILLWAY_ETH_P_IPV6)
+        return spillway_parse_ipv6(start, end, at, key, layout);
+    return SPILLWAY_NOT_IP;
+}
+
+/* 64 bits spread evenly over all keys; not secret, so only for tables that survive collisions. */
+SPILLWAY_INLINE __u64 spillway_hash(const struct spillway_flow_key *key) {
+    __u64 word[6];
+    __builtin_memcpy(word, key, sizeof(word));
+    __u64 hash = 0x9e3779b97f4a7c15ULL;
+    for (int i = 0; i < 6; i++) {
+        hash ^= word[i];
+        hash *= 0xd6e8feb86659fd93ULL;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The life of a mark (spec R7, B1-B3, B6, B9): a pure state machine, stepped by the TC program when a packet
+ * of the flow comes and by the edit program when the agent sweeps.
+ *
+ *   normal ──mark──▶ isolated ──no reason holds──▶ draining ──drained──▶ released (entry deleted)
+ *                       ▲                              │
+ *                       └────────── a new reason ──────┘
+ *
+ * A mark holds while any of its reasons holds:
+ *   local   our own queue was congested by the flow, and that queue or its isolation queue has been above
+ *           the low waterline within the last life_ns; ends in any case life_ns after the agent's heartbeat
+ *           went stale, since the level is then unknown
+ *   cip     a CIP came within its lifetime, or our own isolation queue has been above the low waterline
+ *           within the last life_ns
+ *   manual  set by hand, until taken back by hand
+ * Local and cip end too when the flow has been silent for idle_ns. While draining, packets stay isolated:
+ * giving the priority back before the last of them has left would reorder the flow. */
+#ifndef SPILLWAY_MARK_H
+#define SPILLWAY_MARK_H
+
+#include "base.h"
+
+enum spillway_mark {
+    SPILLWAY_MARK_NONE = 0,
+    SPILLWAY_MARK_CONGESTED = 1, /* the patent's first mark */
+    SPILLWAY_MARK_NORMAL = 2,    /* the patent's second mark */
+};
+
+enum spillway_state {
+    SPILLWAY_STATE_NORMAL = 0,
+    SPILLWAY_STATE_ISOLATED = 1,
+    SPILLWAY_STATE_DRAINING = 2,
+};
+
+/* The first reason that holds, in the order manual, local, cip; while draining the last that held. */
+enum spillway_origin {
+    SPILLWAY_ORIGIN_NONE = 0,
+    SPILLWAY_ORIGIN_LOCAL = 1,
+    SPILLWAY_ORIGIN_CIP = 2,
+    SPILLWAY_ORIGIN_MANUAL = 3,
+};
+
+/* last_seen_ns is refreshed at most once a jiffy (10 ms at HZ=100): a flow is silent only when it has been
+ * so for this much longer than its idle time. */
+#define SPILLWAY_LAST_SEEN_SLACK_NS 10000000ULL
+
+/* A packet may have passed our program and not yet be in the queue when the agent reads the queue. */
+#define SPILLWAY_ENQUEUE_SLACK_NS 100000ULL
+
+/* Value of `flows`. One entry is one marked flow on one port. */
+struct spillway_flow {
+    enum spillway_mark mark;
+    enum spillway_state state;
+    enum spillway_origin origin;
+    __u32 manual;            /* 1: marked by hand */
+    __u64 marked_ns;         /* when the mark was made */
+    __u64 last_seen_ns;      /* when the flow's last packet came, or the mark was made; exact to a jiffy */
+    __u64 last_seen_jiffies; /* the same, to tell cheaply whether a jiffy has passed */
+    __u64 local_until_ns;    /* reason local, before the queues are asked; 0: not a reason */
+    __u64 cip_until_ns;      /* reason cip, likewise */
+    __u64 ended_ns;          /* when the last reason ended; 0 while isolated */
+    __u64 drain_position;    /* bytes the isolation leaf will have sent when the last packet has left */
+    __u64 drain_base;        /* bytes it had sent when that packet came */
+    __u64 packets;           /* isolated packets */
+    __u64 bytes;             /* isolated bytes, qdisc lengths */
+    __u32 drain_generation;  /* generation of the leaf that drain_position belongs to */
+    __u32 classid;           /* isolation class of the last packet; 0: none yet */
+    __u32 queue;             /* index into `queues`, of the last packet */
+    __u32 isolation;         /* index of the isolation leaf in that queue */
+};
+SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 112);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow, last_seen_ns) == 24);
+
+/* What the step needs to know of the node. All in nanoseconds. */
+struct spillway_mark_times {
+    __u64 idle_ns;
+    __u64 life_ns;
+    __u64 clear_ns;
+    __u64 stale_agent_ns;
+    __u64 heartbeat_ns;      /* last heartbeat of the agent */
+    __u64 queue_busy_ns;     /* when the queue was last above low; 0: never, or no waterline */
+    __u64 isolation_busy_ns; /* the same of the isolation queue */
+};
+
+/* Whether the flow's last packet has left the isolation queue. */
+enum spillway_drained {
+    SPILLWAY_DRAINED_UNKNOWN = 0,
+    SPILLWAY_DRAINED_NO = 1,
+    SPILLWAY_DRAINED_YES = 2,
+};
+
+/* Judges by position (FIFO leaves): backlog and sent are read now, backlog first. When the leaf was replaced
+ * or its counter went back, only an empty leaf proves anything. `margin` covers packets that passed the
+ * program and were not yet counted in the backlog from which the position was taken. */
+SPILLWAY_INLINE enum spillway_drained spillway_drained_by_position(const struct spillway_flow *flow,
+                                                                   __u64 backlog, __u64 sent,
+                                                                   __u32 generation, __u64 margin) {
+    if (backlog == 0)
+        return SPILLWAY_DRAINED_YES;
+    if (flow->drain_generation != generation || sent < flow->drain_base)
+        return SPILLWAY_DRAINED_NO;
+    return sent >= flow->drain_position + margin ? SPILLWAY_DRAINED_YES : SPILLWAY_DRAINED_NO;
+}
+
+/* Judges by the agent's readings: all that was enqueued before `drained_before_ns` has left. */
+SPILLWAY_INLINE int spillway_drained_by_time(const struct spillway_flow *flow, __u64 drained_before_ns) {
+    return spillway_since(drained_before_ns, flow->last_seen_ns) > (__s64)SPILLWAY_ENQUEUE_SLACK_NS;
+}
+
+SPILLWAY_INLINE __u64 spillway_later(__u64 a, __u64 b) { return spillway_since(a, b) > 0 ? a : b; }
+
+SPILLWAY_INLINE int spillway_idle(const struct spillway_flow *flow, const struct spillway_mark_times *times,
+                                  __u64 now_ns) {
+    return spillway_since(now_ns, flow->last_seen_ns) >=
+           (__s64)(times->idle_ns + SPILLWAY_LAST_SEEN_SLACK_NS);
+}
+
+/* When reason local ends if nothing changes; 0: it is not a reason. */
+SPILLWAY_INLINE __u64 spillway_local_until(const struct spillway_flow *flow,
+                                           const struct spillway_mark_times *times) {
+    if (!flow->local_until_ns)
+        return 0;
+    const __u64 busy = spillway_later(times->queue_busy_ns, times->isolation_busy_ns);
+    const __u64 until = spillway_later(flow->local_until_ns, busy ? busy + times->life_ns : 0);
+    const __u64 limit = times->heartbeat_ns + times->stale_agent_ns + times->life_ns;
+    return spillway_since(until, limit) > 0 ? limit : until;
+}
+
+/* When reason cip ends if nothing changes; 0: it is not a reason. */
+SPILLWAY_INLINE __u64 spillway_cip_until(const struct spillway_flow *flow,
+                                         const struct spillway_mark_times *times) {
+    if (!flow->cip_until_ns)
+        return 0;
+    const __u64 busy = times->isolation_busy_ns;
+    return spillway_later(flow->cip_until_ns, busy ? busy + times->life_ns : 0);
+}
+
+/* The first reason that holds now. */
+SPILLWAY_INLINE enum spillway_origin spillway_holds(const struct spillway_flow *flow,
+                                                    const struct spillway_mark_times *times, __u64 now_ns) {
+    if (flow->manual)
+        return SPILLWAY_ORIGIN_MANUAL;
+    if (spillway_idle(flow, times, now_ns))
+        return SPILLWAY_ORIGIN_NONE;
+    const __u64 local = spillway_local_until(flow, times);
+    if (local && spillway_since(local, now_ns) > 0)
+        return SPILLWAY_ORIGIN_LOCAL;
+    const __u64 cip = spillway_cip_until(flow, times);
+    if (cip && spillway_since(cip, now_ns) > 0)
+        return SPILLWAY_ORIGIN_CIP;
+    return SPILLWAY_ORIGIN_NONE;
+}
+
+/* One step of a marked flow. Returns 1 when the flow is to be released (the caller deletes the entry), else 0.
+ * A reason that ended is forgotten, so that only a new one revives the mark. When it cannot be known whether
+ * the flow has drained, it is released clear_ns after its last reason ended. */
+SPILLWAY_INLINE int spillway_mark_step(struct spillway_flow *flow, const struct spillway_mark_times *times,
+                                       enum spillway_drained drained, __u64 now_ns) {
+    const enum spillway_origin origin = spillway_holds(flow, times, now_ns);
+    if (origin != SPILLWAY_ORIGIN_NONE) {
+        flow->origin = origin;
+        flow->state = SPILLWAY_STATE_ISOLATED;
+        flow->ended_ns = 0;
+        return 0;
+    }
+    if (flow->state != SPILLWAY_STATE_DRAINING) {
+        flow->state = SPILLWAY_STATE_DRAINING;
+        flow->ended_ns = now_ns;
+        flow->local_until_ns = 0;
+        flow->cip_until_ns = 0;
+    }
+    if (drained == SPILLWAY_DRAINED_YES)
+        return 1;
+    return drained == SPILLWAY_DRAINED_UNKNOWN &&
+           spillway_since(now_ns, flow->ended_ns) >= (__s64)times->clear_ns;
+}
+
+#endif
