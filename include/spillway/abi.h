@@ -64,17 +64,17 @@ SPILLWAY_ASSERT(sizeof(struct spillway_leaf) == 80);
 
 /* One monitored queue: where its packets wait normally, and where they wait isolated. */
 struct spillway_queue {
-    __u32 ifindex;                                        /* agent: 0: unused entry */
-    __u32 isolation_count;                                /* agent: 0: detects, isolates nothing here */
-    char port[SPILLWAY_NAME_MAX];                         /* agent */
-    struct spillway_waterline waterline;                  /* agent */
-    enum spillway_level level;                            /* agent: by its last reading; telemetry only */
-    __u32 reserved;                                       /* 0 */
-    struct spillway_leaf normal;                          /* */
+    __u32 ifindex;                                          /* agent: 0: unused entry */
+    __u32 isolation_count;                                  /* agent: 0: detects, isolates nothing here */
+    char port[SPILLWAY_NAME_MAX];                           /* agent */
+    struct spillway_waterline waterline;                    /* agent */
+    enum spillway_level level;                              /* agent: by its last reading; telemetry only */
+    __u32 reserved;                                         /* 0 */
+    struct spillway_leaf normal;                            /* */
     struct spillway_leaf isolation[SPILLWAY_ISOLATION_MAX]; /* */
-    __u64 heaviest[2];                                    /* BPF: see guard.h, by lowest bit of the window */
-    __u64 marked_total;                                   /* BPF: marks made by this queue */
-    __u64 restored_total;                                 /* BPF: flows that got their priority back */
+    __u64 heaviest[2];    /* BPF: see guard.h, by lowest bit of the window */
+    __u64 marked_total;   /* BPF: marks made by this queue */
+    __u64 restored_total; /* BPF: flows that got their priority back */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_queue) == 488);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
@@ -111,33 +111,32 @@ struct spillway_upstream {
     __u8 mac[6];           /* source address of the flow's packets there */
     __u16 vlan_tci;        /* tag they arrived with */
     __u16 vlan_proto;      /* its EtherType; 0: untagged */
-    __u16 reserved16;      /* 0 */
-    __u32 reserved;        /* 0 */
+    __u16 reserved;        /* 0 */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_upstream) == 56);
+SPILLWAY_ASSERT(sizeof(struct spillway_upstream) == 48);
 
 struct spillway_settings {
-    __u32 abi;              /* agent: SPILLWAY_ABI */
-    __u32 agent_pid;        /* agent */
-    char version[16];       /* agent */
-    __u64 gen;              /* BPF: marks ever inserted */
-    __u64 swept;            /* agent */
-    __u64 learn_until_ns;   /* BPF: some flow's upstream node is wanted until then; 0: none */
-    __u64 stale_ns;         /* agent: a published reading older than this is ignored */
-    __u64 stale_agent_ns;   /* agent */
-    __u64 idle_ns;          /* agent */
-    __u64 clear_ns;         /* agent */
-    __u64 life_ns;          /* agent */
-    __u64 window_ns;        /* agent: the guard's window, and how long an upstream node is looked for */
-    __u64 drain_margin;     /* agent: bytes, see mark.h */
-    __u32 guard;            /* agent: 0: off, the bare rule */
-    __u32 guard_min_bytes;  /* agent */
-    __u32 guard_min_ratio;  /* agent: 0..SPILLWAY_RATIO_ONE */
-    __u32 quota;            /* agent: entries a port may have in `flows` */
-    __u32 source;           /* agent: enum spillway_source in use */
-    __u32 reserved;         /* 0 */
-    __u64 started_ns;       /* agent: when it started */
-    __u64 heartbeat_ns;     /* agent: last turn of its event loop; far from gen, which is read by every packet */
+    __u32 abi;             /* agent: SPILLWAY_ABI */
+    __u32 agent_pid;       /* agent */
+    char version[16];      /* agent */
+    __u64 gen;             /* BPF: marks ever inserted */
+    __u64 swept;           /* agent */
+    __u64 learn_until_ns;  /* BPF: some flow's upstream node is wanted until then; 0: none */
+    __u64 stale_ns;        /* agent: a published reading older than this is ignored */
+    __u64 stale_agent_ns;  /* agent */
+    __u64 idle_ns;         /* agent */
+    __u64 clear_ns;        /* agent */
+    __u64 life_ns;         /* agent */
+    __u64 window_ns;       /* agent: the guard's window, and how long an upstream node is looked for */
+    __u64 drain_margin;    /* agent: bytes, see mark.h */
+    __u32 guard;           /* agent: 0: off, the bare rule */
+    __u32 guard_min_bytes; /* agent */
+    __u32 guard_min_ratio; /* agent: 0..SPILLWAY_RATIO_ONE */
+    __u32 quota;           /* agent: entries a port may have in `flows` */
+    __u32 source;          /* agent: enum spillway_source in use */
+    __u32 reserved;        /* 0 */
+    __u64 started_ns;      /* agent: when it started */
+    __u64 heartbeat_ns; /* agent: last turn of its event loop; far from gen, which is read by every packet */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_settings) == 144);
 
@@ -159,10 +158,11 @@ enum spillway_counter {
     SPILLWAY_REJECTED_RATE_LIMITED = 23,
     SPILLWAY_REJECTED_TABLE_FULL = 24,
     SPILLWAY_REJECTED_QUOTA = 25,
-    SPILLWAY_LOST_EVENTS = 32,      /* the event ring was full */
-    SPILLWAY_LOST_TABLE_FULL = 33,  /* a heavy flow found no room in `flows`, or its port's quota was used up */
-    SPILLWAY_LOST_CIP_RATE = 34,    /* a CIP was put off by max_per_second */
-    SPILLWAY_LOST_CIP_SEND = 35,    /* the kernel refused a CIP */
+    SPILLWAY_LOST_EVENTS = 32, /* the event ring was full */
+    SPILLWAY_LOST_TABLE_FULL =
+        33,                      /* a heavy flow found no room in `flows`, or its port's quota was used up */
+    SPILLWAY_LOST_CIP_RATE = 34, /* a CIP was put off by max_per_second */
+    SPILLWAY_LOST_CIP_SEND = 35, /* the kernel refused a CIP */
     SPILLWAY_LOST_NO_UPSTREAM = 36, /* a forwarded flow's upstream node was not found, or there was no room */
     SPILLWAY_LOST_PARSE = 37,       /* an IP packet of a congested queue that could not be read */
 };
@@ -190,13 +190,15 @@ struct spillway_event {
     enum spillway_event_type type;
     __u32 length; /* valid bytes in `bytes` */
     struct spillway_flow_key key;
-    __u64 amount;  /* MARKED: what waited, in the queue's unit */
-    __u32 queue;   /* MARKED, RELEASED: index into `queues` */
-    __u8 mac[6];   /* CIP_RECEIVED: who sent it */
-    __u16 reserved; /* 0 */
+    __u64 amount;     /* MARKED: what waited, in the queue's unit */
+    __u32 queue;      /* MARKED, RELEASED: index into `queues` */
+    __u8 mac[6];      /* CIP_RECEIVED: who sent it */
+    __u16 reserved16; /* 0 */
+    __u32 reserved;   /* 0 */
     __u8 bytes[256];
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_event) == 336);
+SPILLWAY_ASSERT(sizeof(struct spillway_event) == 344);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_event, bytes) == 88);
 
 /* A change asked of the edit program, in the packet given to BPF_PROG_TEST_RUN. The first bytes lie where
  * an Ethernet header is expected and stay zero. The program's return value is a spillway_edit_result. */

@@ -19,6 +19,8 @@
 /* Nanoseconds from `then` to `now`; negative when another CPU's clock was read a little later. Times are
  * CLOCK_MONOTONIC (bpf_ktime_get_ns) everywhere; comparing them unsigned would make such skew an age of
  * centuries. */
-SPILLWAY_INLINE __s64 spillway_since(__u64 now_ns, __u64 then_ns) { return (__s64)(now_ns - then_ns); }
+SPILLWAY_INLINE __s64 spillway_since(__u64 now_ns, __u64 then_ns) {
+    return (__s64)(now_ns - then_ns);
+}
 
 #endif

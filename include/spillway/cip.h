@@ -40,8 +40,7 @@ SPILLWAY_INLINE enum spillway_reason spillway_cip_read(const __u8 *payload, cons
  * bits that make it one. Returns the length, not padded; `payload` has SPILLWAY_CIP_PAYLOAD_MAX bytes. */
 SPILLWAY_INLINE __u32 spillway_cip_write(const struct spillway_flow_key *key, __u8 *payload) {
     const int ports = key->flags & SPILLWAY_KEY_PORTS;
-    const int fragment =
-        !ports && (key->proto == SPILLWAY_PROTO_TCP || key->proto == SPILLWAY_PROTO_UDP);
+    const int fragment = !ports && (key->proto == SPILLWAY_PROTO_TCP || key->proto == SPILLWAY_PROTO_UDP);
     const __u32 transport = !ports ? 0 : key->proto == SPILLWAY_PROTO_TCP ? 20 : 8;
     __u32 at = 0;
     __builtin_memset(payload, 0, SPILLWAY_CIP_PAYLOAD_MAX);

@@ -18,12 +18,12 @@ struct spillway_flow_key {
     __u8 src[16]; /* IPv4 in the first four bytes */
     __u8 dst[16];
     __u32 vni;
-    __u32 port;   /* ifindex the flow leaves through (B7); 0 where the port does not matter */
-    __u16 sport;  /* host order */
-    __u16 dport;  /* host order */
-    __u8 family;  /* 4 or 6 */
-    __u8 proto;   /* IP protocol number */
-    __u16 flags;  /* SPILLWAY_KEY_* */
+    __u32 port;  /* ifindex the flow leaves through (B7); 0 where the port does not matter */
+    __u16 sport; /* host order */
+    __u16 dport; /* host order */
+    __u8 family; /* 4 or 6 */
+    __u8 proto;  /* IP protocol number */
+    __u16 flags; /* SPILLWAY_KEY_* */
 } __attribute__((aligned(8)));
 SPILLWAY_ASSERT(sizeof(struct spillway_flow_key) == 48);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow_key, vni) == 32);
@@ -42,7 +42,7 @@ enum spillway_reason {
     SPILLWAY_NOT_ACCEPTED = 7,        /* the port has accept_cip: false */
     SPILLWAY_RATE_LIMITED = 8,        /* more CIPs in a second than the port takes */
     SPILLWAY_TABLE_FULL = 9,
-    SPILLWAY_QUOTA = 10,              /* the port has as many entries as it may have */
+    SPILLWAY_QUOTA = 10, /* the port has as many entries as it may have */
 };
 
 #define SPILLWAY_TAGS_MAX 2
@@ -67,7 +67,9 @@ struct spillway_layout {
     __u32 end;     /* first byte after the transport header, or after the IP header of a 3-tuple */
 };
 
-SPILLWAY_INLINE __u16 spillway_be16(const __u8 *p) { return (__u16)((p[0] << 8) | p[1]); }
+SPILLWAY_INLINE __u16 spillway_be16(const __u8 *p) {
+    return (__u16)((p[0] << 8) | p[1]);
+}
 
 /* Transport header at `at`: ports into the key. TCP's data offset is honoured, so that `end` is right for a
  * copy of the header with its options. */

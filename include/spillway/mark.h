@@ -107,7 +107,9 @@ SPILLWAY_INLINE int spillway_drained_by_time(const struct spillway_flow *flow, _
     return spillway_since(drained_before_ns, flow->last_seen_ns) > (__s64)SPILLWAY_ENQUEUE_SLACK_NS;
 }
 
-SPILLWAY_INLINE __u64 spillway_later(__u64 a, __u64 b) { return spillway_since(a, b) > 0 ? a : b; }
+SPILLWAY_INLINE __u64 spillway_later(__u64 a, __u64 b) {
+    return spillway_since(a, b) > 0 ? a : b;
+}
 
 SPILLWAY_INLINE int spillway_idle(const struct spillway_flow *flow, const struct spillway_mark_times *times,
                                   __u64 now_ns) {
@@ -151,9 +153,9 @@ SPILLWAY_INLINE enum spillway_origin spillway_holds(const struct spillway_flow *
     return SPILLWAY_ORIGIN_NONE;
 }
 
-/* One step of a marked flow. Returns 1 when the flow is to be released (the caller deletes the entry), else 0.
- * A reason that ended is forgotten, so that only a new one revives the mark. When it cannot be known whether
- * the flow has drained, it is released clear_ns after its last reason ended. */
+/* One step of a marked flow. Returns 1 when the flow is to be released (the caller deletes the entry), else
+ * 0. A reason that ended is forgotten, so that only a new one revives the mark. When it cannot be known
+ * whether the flow has drained, it is released clear_ns after its last reason ended. */
 SPILLWAY_INLINE int spillway_mark_step(struct spillway_flow *flow, const struct spillway_mark_times *times,
                                        enum spillway_drained drained, __u64 now_ns) {
     const enum spillway_origin origin = spillway_holds(flow, times, now_ns);
