@@ -3,7 +3,7 @@
  *
  *   flows     HASH   spillway_flow_key -> spillway_flow      marked flows; changed by BPF programs only
  *   queues    ARRAY  index -> spillway_queue                 monitored queues; mapped by the agent
- *   ports     ARRAY  index -> spillway_port                  ports, found by open addressing on ifindex
+ *   ports     ARRAY  slot -> spillway_port                   ports, found by open addressing on ifindex
  *   suspects  ARRAY  slot -> spillway_suspect                guard sums; BPF only
  *   upstream  HASH   spillway_flow_key -> spillway_upstream  where flows come from; key.port is 0; BPF only
  *   counters  HASH   spillway_counter_key -> u64             what is counted; BPF only
@@ -32,7 +32,8 @@
 #define SPILLWAY_ABI 1
 
 #define SPILLWAY_NAME_MAX 16       /* interface name with its NUL */
-#define SPILLWAY_PORTS_MAX 1024    /* slots of `ports`, a power of two */
+#define SPILLWAY_PORTS_MAX 512     /* slots of `ports` found by ifindex, a power of two */
+#define SPILLWAY_ABSENT_MAX 128    /* slots behind those: configured ports that do not exist, by name */
 #define SPILLWAY_PORT_PROBES 8     /* a port lies within this many slots after its ifindex */
 #define SPILLWAY_QUEUES_MAX 2048   /* entries of `queues` */
 #define SPILLWAY_PORT_QUEUES_MAX 8 /* queues a port may have */
@@ -50,7 +51,7 @@ struct spillway_leaf {
     __u32 handle;            /* agent: of the leaf qdisc; 0 for a default leaf */
     __u32 parent;            /* agent: its parent class */
     __u32 bucket;            /* agent: hash bucket of the handle in the device */
-    __u32 generation;        /* agent: +1 each time another qdisc is behind classid */
+    __u32 generation;        /* agent: +1 each time another qdisc is behind classid; 0: there is none */
     __u32 positions;         /* agent: 1: a FIFO, in which bytes leave in the order in which they came */
     __u64 read_ns;           /* agent: when the next four were read; 0: never */
     __u64 backlog_bytes;     /* agent */
@@ -84,21 +85,64 @@ SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 /* The port is below a bridge, bond or other device: a CIP to any unicast address is for us. */
 #define SPILLWAY_PORT_ANY_UNICAST 2
 
+/* CIPs are sent for flows that this port congests. */
+#define SPILLWAY_PORT_SEND_CIP 4
+
+/* Why a configured port, or a queue of it, is not served; names as in `status --json`. */
+enum spillway_waiting {
+    SPILLWAY_WAITING_NO = 0,
+    SPILLWAY_WAITING_NO_PORT = 1,      /* no such interface */
+    SPILLWAY_WAITING_NO_CLASS = 2,     /* a configured class does not exist or is no queue */
+    SPILLWAY_WAITING_NOQUEUE = 3,      /* the port has no qdisc in which packets wait */
+    SPILLWAY_WAITING_NOT_BELOW = 4,    /* isolate_class is not scheduled below class (R4e) */
+    SPILLWAY_WAITING_FOREIGN_XDP = 5,  /* trap: native, and somebody else's XDP program is there */
+    SPILLWAY_WAITING_NO_PRIVILEGE = 6, /* the kernel refused a program */
+    SPILLWAY_WAITING_PORT_DOWN = 7,    /* the interface is down */
+    SPILLWAY_WAITING_NOT_ETHERNET = 8, /* the interface carries no Ethernet frames */
+    SPILLWAY_WAITING_NO_ROOM = 9,      /* more ports or queues than the maps hold */
+    SPILLWAY_WAITING_NO_TCX = 10,      /* the kernel has no tcx links */
+    SPILLWAY_WAITING_NO_XDP = 11,      /* trap: native or generic, and the driver refuses */
+};
+
+/* Where CIPs are trapped. */
+enum spillway_trap {
+    SPILLWAY_TRAP_OFF = 0,
+    SPILLWAY_TRAP_NATIVE = 1,
+    SPILLWAY_TRAP_GENERIC = 2,
+    SPILLWAY_TRAP_TC = 3,
+};
+
+/* How the TC programs are attached. */
+enum spillway_attach {
+    SPILLWAY_ATTACH_OFF = 0,
+    SPILLWAY_ATTACH_TCX = 1,
+};
+
+/* What works less well than it could; bits of spillway_port.degraded. */
+#define SPILLWAY_DEGRADED_POLL_ONLY 1     /* source auto, and the kernel cannot be read from the program */
+#define SPILLWAY_DEGRADED_TC_TRAP 2       /* native XDP was wanted or usual, and TC traps instead */
+#define SPILLWAY_DEGRADED_GENERIC_XDP 4   /* generic XDP, as asked */
+#define SPILLWAY_DEGRADED_DRAIN_UNKNOWN 8 /* an isolation leaf is no FIFO, and nobody polls it */
+
 struct spillway_port {
-    __u32 ifindex;                /* agent: 0: free slot */
+    __u32 ifindex;                /* agent: 0: free slot, or a port that does not exist */
     char name[SPILLWAY_NAME_MAX]; /* agent */
     __u8 mac[6];                  /* agent */
     __u16 flags;                  /* agent: SPILLWAY_PORT_* */
-    __u32 root_major;             /* agent: major number of the root qdisc, as in skb->priority; 0: none */
-    __u32 first_queue;            /* agent: index into `queues` */
-    __u32 queue_count;            /* agent */
-    __u32 cip_per_second;         /* agent: CIPs taken in a second */
-    __u32 entries;                /* BPF, set right by the agent's sweep: entries in `flows` */
-    __u64 cip_second;             /* BPF: the second counted in cip_count */
-    __u32 cip_count;              /* BPF */
-    __u32 reserved;               /* 0 */
+    __u32 root_major;     /* agent: root qdisc's handle, as in the upper half of skb->priority; 0: none */
+    __u32 first_queue;    /* agent: index into `queues` */
+    __u32 queue_count;    /* agent */
+    __u32 cip_per_second; /* agent: CIPs taken in a second */
+    __u32 entries;        /* BPF, set right by the agent's sweep: entries in `flows` */
+    __u64 cip_second;     /* BPF: the second counted in cip_count */
+    __u32 cip_count;      /* BPF */
+    enum spillway_waiting waiting; /* agent */
+    enum spillway_trap trap;       /* agent */
+    enum spillway_attach attach;   /* agent */
+    __u32 degraded;                /* agent: SPILLWAY_DEGRADED_* */
+    __u32 reserved;                /* 0 */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_port) == 64);
+SPILLWAY_ASSERT(sizeof(struct spillway_port) == 80);
 
 /* Where a flow comes from (R3), and the bookkeeping of the CIPs sent there (B1). */
 struct spillway_upstream {
