@@ -14,11 +14,11 @@ enum class ErrorKind : int { failed = 1, usage = 2, no_data_path = 3 };
 
 /// One failure. Printed as `operation: object: reason` and, on a line of its own, `HINT: remedy`.
 struct Error {
-    std::string operation;              ///< what was tried, e.g. "attach tc egress"
-    std::string object;                 ///< what it was tried on, e.g. "eth1"; may be empty
+    std::string operation{};            ///< what was tried, e.g. "attach tc egress"
+    std::string object{};               ///< what it was tried on, e.g. "eth1"; may be empty
     int number = 0;                     ///< errno value, positive; 0 where `detail` alone says why
-    std::string detail;                 ///< the reason in words; may be empty when `number` is set
-    std::string hint;                   ///< the remedy; may be empty
+    std::string detail{};               ///< the reason in words; may be empty when `number` is set
+    std::string hint{};                 ///< the remedy; may be empty
     ErrorKind kind = ErrorKind::failed; ///< exit code category
 
     /// "operation: object: detail: strerror", without the hint.
@@ -39,13 +39,17 @@ struct Error {
     }
 
     /// message() and, if there is one, the hint on the next line.
-    [[nodiscard]] std::string text() const { return hint.empty() ? message() : message() + "\nHINT: " + hint; }
+    [[nodiscard]] std::string text() const {
+        return hint.empty() ? message() : message() + "\nHINT: " + hint;
+    }
 };
 
 template <class T = void>
 using Result = std::expected<T, Error>;
 
 /// `return fail({.operation = "open", .object = path, .number = errno});`
-inline std::unexpected<Error> fail(Error error) { return std::unexpected<Error>(std::move(error)); }
+inline std::unexpected<Error> fail(Error error) {
+    return std::unexpected<Error>(std::move(error));
+}
 
 } // namespace spillway
