@@ -15,6 +15,7 @@
 #include "agent/core/result.h"
 #include "agent/kernel/tc_tree.h"
 
+struct nl_msg;
 struct nl_sock;
 
 namespace spillway {
@@ -54,10 +55,12 @@ struct QueueReading {
 };
 
 namespace detail {
-struct NlSocketFree {
+struct NlFree {
     void operator()(nl_sock *socket) const;
+    void operator()(nl_msg *message) const;
 };
-using NlSocket = std::unique_ptr<nl_sock, NlSocketFree>;
+using NlSocket = std::unique_ptr<nl_sock, NlFree>;
+using NlMessage = std::unique_ptr<nl_msg, NlFree>;
 } // namespace detail
 
 /// Asks the kernel, in the network namespace in which it was opened. One request at a time; not thread-safe.
@@ -82,7 +85,16 @@ class Netlink {
     [[nodiscard]] Result<> read_queues(std::vector<QueueReading> &out);
 
   private:
+    struct Question {
+        const char *operation;
+        std::string object;
+    };
+
     explicit Netlink(detail::NlSocket socket);
+    /// `read` adds what a message says to `out`, which starts empty at each attempt.
+    template <class T, class Read>
+    Result<> ask(const Question &question, const detail::NlMessage &request, std::vector<T> &out, Read read);
+    Result<std::optional<LinkInfo>> one_link(std::string object, const detail::NlMessage &request);
 
     detail::NlSocket socket_;
     std::vector<std::byte> buffer_;
@@ -117,6 +129,7 @@ class NetlinkEvents {
 
     detail::NlSocket socket_;
     std::vector<std::byte> buffer_;
+    int receive_buffer_; ///< bytes asked for; grows after a loss
 };
 
 } // namespace spillway

@@ -40,10 +40,9 @@ struct TcCounters {
 };
 
 struct Qdisc {
-    std::string kind;       ///< "htb", "pfifo", …
-    TcHandle handle = 0;    ///< 0 for a default qdisc and for HTB's default child
-    TcHandle parent = 0;    ///< tc_root, a class id, or 0xFFFFFFF1 for clsact and ingress
-    bool invisible = false; ///< a default child: absent from plain dumps
+    std::string kind;    ///< "htb", "pfifo", …
+    TcHandle handle = 0; ///< 0 for a default qdisc and for HTB's default child
+    TcHandle parent = 0; ///< tc_root, a class id, or 0xFFFFFFF1 for clsact and ingress
     TcCounters counters;
     std::optional<uint32_t> htb_default; ///< HTB: minor number of the class for unclassified packets
     std::optional<uint32_t> fifo_limit;  ///< pfifo, bfifo, pfifo_head_drop: packets or bytes
@@ -102,7 +101,7 @@ struct TcRefusal {
 
 /// Success when packets in `isolate` are served after packets in `queue` (design §9, R4e).
 /// The two are compared in the first qdisc that holds both in different classes. HTB: by the prio of the leaf
-/// classes (HTB never looks at an inner class's prio); prio and ets: by band. Equal is not below.
+/// classes (HTB never looks at the prio of an inner class); prio and ets: by band. Equal is not below.
 /// Refused with no_class when either is absent, else with not_below.
 [[nodiscard]] std::expected<void, TcRefusal> check_below(const TcTree &tree, TcHandle isolate,
                                                          TcHandle queue);
