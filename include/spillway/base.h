@@ -16,6 +16,13 @@
 /* Always inlined: a BPF program is one function, and the verifier sees the caller's bounds. */
 #define SPILLWAY_INLINE static inline __attribute__((always_inline, unused))
 
+/* `value`, known to be at most `mask` (2^n - 1). Hiding where it came from lets the verifier treat all paths to
+ * here as one, instead of following each of them to the end. */
+SPILLWAY_INLINE __u32 spillway_bounded(__u32 value, __u32 mask) {
+    __asm__ volatile("" : "+r"(value));
+    return value & mask;
+}
+
 /* Nanoseconds from `then` to `now`; negative when another CPU's clock was read a little later. Times are
  * CLOCK_MONOTONIC (bpf_ktime_get_ns) everywhere; comparing them unsigned would make such skew an age of
  * centuries. */

@@ -45,6 +45,9 @@ enum spillway_reason {
     SPILLWAY_QUOTA = 10, /* the port has as many entries as it may have */
 };
 
+/* Headers lie within this many bytes (2^n - 1); longer extension chains count as too many. */
+#define SPILLWAY_HEADERS_MASK 2047
+
 #define SPILLWAY_TAGS_MAX 2
 #define SPILLWAY_EXTENSIONS_MAX 6
 
@@ -157,6 +160,9 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, cons
             at += (__u32)p[1] * 4;
         else if (!fragment) /* counts 8-byte units less one (RFC 8200); byte 1 of a fragment is reserved */
             at += (__u32)p[1] * 8;
+        if (at > SPILLWAY_HEADERS_MASK)
+            return SPILLWAY_TOO_MANY_EXTENSIONS;
+        at = spillway_bounded(at, SPILLWAY_HEADERS_MASK);
     }
     return SPILLWAY_TOO_MANY_EXTENSIONS;
 }
@@ -192,6 +198,7 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, con
         type = spillway_be16(tag + 2);
         at += 4;
     }
+    at = spillway_bounded(at, 31);
     if (type == SPILLWAY_ETH_P_IP)
         return spillway_parse_ipv4(start, end, at, key, layout);
     if (type == SPILLWAY_ETH_P_IPV6)
