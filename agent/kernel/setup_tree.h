@@ -32,9 +32,12 @@ using Command = std::vector<std::string>;
 
 struct SetupPlan {
     enum class Action { nothing, create, change_rate };
+    struct Step {
+        Command run;
+        Command undo; ///< takes `run` back; empty when there is nothing to take back
+    };
     Action action = Action::nothing;
-    std::vector<Command> commands;
-    std::vector<Command> undo; ///< takes back whatever part of `commands` was done
+    std::vector<Step> steps;
 };
 
 /// What `setup` would do to a port as it stands; pure. `rate` in bit/s. Refuses ports that are not Ethernet

@@ -54,6 +54,8 @@ struct HtbClass {
     uint64_t rate = 0;
     uint64_t ceil = 0;
     uint32_t quantum = 0; ///< bytes
+
+    bool operator==(const HtbClass &) const = default;
 };
 
 struct TcClass {
