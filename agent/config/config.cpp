@@ -255,7 +255,7 @@ std::optional<Fault> find_ethertype_fault(const CipConfig &cip) {
     if (user == taken.end())
         return std::nullopt;
     return Fault{.place = "/cip/ethertype",
-                 .found = fmt::format("\"0x{:04X}\", which {} needs", cip.ethertype, user->second),
+                 .found = fmt::format("\"0x{:04X}\", the EtherType of {}", cip.ethertype, user->second),
                  .allowed = "an EtherType that carries no other traffic",
                  .hint = "use \"0x8809\", or \"0x88B5\" (local experimental)"};
 }

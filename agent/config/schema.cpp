@@ -144,7 +144,8 @@ std::optional<json> meant_value(const json &value, const json &rule) {
         return (type == "integer" && meant.is_number_integer()) || (type == "number" && meant.is_number()) ||
                (type == "boolean" && meant.is_boolean());
     });
-    return same && fits ? std::optional(meant) : std::nullopt;
+    const bool in_range = rule.value("minimum", meant) <= meant && meant <= rule.value("maximum", meant);
+    return same && fits && in_range ? std::optional(meant) : std::nullopt;
 }
 
 std::string hint_for(const Spot &spot) {
