@@ -90,6 +90,7 @@ static __always_inline void isolate(struct __sk_buff *skb, struct packet *packet
     struct spillway_queue *queue = packet->queue;
     flow->queue = packet->queue_index;
     flow->isolation = isolation;
+    flow->ingress = skb->ingress_ifindex;
     if (queue->isolation_count) {
         const struct spillway_leaf *leaf = &queue->isolation[isolation];
         flow->classid = leaf->classid;

@@ -67,8 +67,10 @@ struct spillway_flow {
     __u32 classid;           /* isolation class of the last packet; 0: none yet */
     __u32 queue;             /* index into `queues`, of the last packet */
     __u32 isolation;         /* index of the isolation leaf in that queue */
+    __u32 ingress;           /* ifindex the last packet came in by; 0: made on this host, or none came yet */
+    __u32 reserved;          /* 0 */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 112);
+SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 120);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow, last_seen_ns) == 24);
 
 /* What the step needs to know of the node. All in nanoseconds. */

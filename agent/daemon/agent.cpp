@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/daemon/agent.h"
+
+#include "agent/config/config.h"
+#include "agent/core/clock.h"
+#include "agent/core/flow_text.h"
+#include "agent/daemon/cip_engine.h"
+#include "agent/daemon/event_loop.h"
+#include "agent/daemon/port_table.h"
+#include "agent/daemon/publish.h"
+#include "agent/daemon/sweeper.h"
+#include "agent/kernel/instance.h"
+#include "agent/kernel/maps.h"
+#include "agent/kernel/netlink.h"
+#include "agent/kernel/packet_socket.h"
+#include "agent/kernel/programs.h"
+
+#include <bpf/libbpf.h>
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t turn_ns = ms_to_ns(10);        ///< CIPs put off, changes of the host, heartbeat
+constexpr std::uint64_t sweep_ns = ms_to_ns(100);      ///< releases and repeats
+constexpr std::uint64_t telemetry_ns = ms_to_ns(50);   ///< reading queues that the program reads itself
+constexpr std::uint64_t smallest_margin = 64UL * 1024; ///< one GSO packet
+
+/// Programs for a configuration, and what they cannot do.
+struct Chosen {
+    Programs programs;
+    bool kernel_read = false;
+    bool poll_only = false; ///< automatic, but the kernel cannot be read
+};
+
+Result<Chosen> choose_programs(const Paths &paths, const Config &config) {
+    ProgramOptions options{.kernel_read = config.detection.source != DetectionSource::poll,
+                           .ethertype = config.cip.ethertype,
+                           .flow_capacity = config.flows.capacity};
+    auto programs = Programs::load(paths, options);
+    const bool fall_back = !programs && config.detection.source == DetectionSource::automatic;
+    if (fall_back) {
+        const std::string why = programs.error().text();
+        options.kernel_read = false;
+        programs = Programs::load(paths, options);
+        if (programs)
+            spdlog::warn("queues are polled, since the program cannot read them: {}", why);
+    }
+    if (!programs)
+        return std::unexpected(programs.error());
+    return Chosen{std::move(*programs), options.kernel_read, fall_back};
+}
+
+struct FreeRing {
+    void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
+};
+
+class Agent {
+  public:
+    Agent(const AgentOptions &options, const Paths &paths, Config config, Chosen chosen, Maps maps,
+          Netlink netlink, NetlinkEvents events, PacketSocket socket, EventLoop loop)
+        : options_(options), paths_(paths), config_(std::move(config)), chosen_(std::move(chosen)),
+          maps_(std::move(maps)), netlink_(std::move(netlink)), events_(std::move(events)),
+          socket_(std::move(socket)), loop_(std::move(loop)), ports_(maps_, paths_, netlink_),
+          cips_(maps_, ports_, socket_), sweeper_(maps_, ports_) {}
+    Agent(const Agent &) = delete;
+    Agent &operator=(const Agent &) = delete;
+
+    Result<> run();
+
+  private:
+    Result<> start();
+    Result<> watch_signals();
+    void write_settings();
+    void apply();
+    void reload();
+    void turn();
+    void sweep();
+    void read_queues();
+    void on_event(const spillway_event &event);
+    void on_cip(const spillway_event &event);
+    [[nodiscard]] std::uint64_t poll_period() const {
+        return chosen_.kernel_read ? telemetry_ns : std::uint64_t{config_.detection.poll_interval_us} * 1000;
+    }
+
+    const AgentOptions &options_;
+    const Paths &paths_;
+    Config config_;
+    Chosen chosen_;
+    Maps maps_;
+    Netlink netlink_;
+    NetlinkEvents events_;
+    PacketSocket socket_;
+    EventLoop loop_;
+    PortTable ports_;
+    CipEngine cips_;
+    Sweeper sweeper_;
+    std::unique_ptr<ring_buffer, FreeRing> ring_;
+    Fd signals_;
+    std::vector<QueueReading> readings_;
+    std::uint64_t margin_ = 0;
+    int poll_timer_ = -1;
+    bool changed_ = true; ///< the host's ports or qdiscs changed since the last reconcile
+};
+
+void Agent::write_settings() {
+    spillway_settings &set = *maps_.settings();
+    const DetectionConfig &detection = config_.detection;
+    const int cpus = libbpf_num_possible_cpus();
+    std::uint64_t gso = smallest_margin;
+    if (const auto links = netlink_.links())
+        for (const LinkInfo &link : *links)
+            gso = std::max<std::uint64_t>(gso, link.gso_max_size);
+    // TC runs outside the qdisc's lock: as many packets as there are CPUs may be between the two. One CPU is
+    // exact.
+    margin_ = cpus > 1 ? static_cast<std::uint64_t>(cpus) * gso : 0;
+    publish(set.drain_margin, margin_);
+    publish(set.stale_ns, ms_to_ns(detection.stale_ms));
+    publish(set.stale_agent_ns, ms_to_ns(detection.stale_agent_ms));
+    publish(set.idle_ns, ms_to_ns(config_.flows.idle_timeout_ms));
+    publish(set.clear_ns, ms_to_ns(config_.flows.clear_timeout_ms));
+    publish(set.life_ns, ms_to_ns(config_.flows.max_flow_life_ms));
+    const GuardConfig guard = detection.guard.value_or(GuardConfig{});
+    publish(set.window_ns, ms_to_ns(guard.window_ms));
+    publish(set.guard_min_bytes, guard.min_bytes);
+    publish(set.guard_min_ratio,
+            static_cast<std::uint32_t>(std::lround(guard.min_ratio * SPILLWAY_RATIO_ONE)));
+    publish(set.guard, detection.guard ? 1U : 0U);
+    publish(set.source,
+            static_cast<std::uint32_t>(chosen_.kernel_read ? SPILLWAY_SOURCE_KERNEL : SPILLWAY_SOURCE_POLL));
+    cips_.configure(config_.cip, config_.flows, ms_to_ns(guard.window_ms));
+}
+
+/// Makes the kernel's side agree with config_ and chosen_.
+void Agent::apply() {
+    static constexpr std::array levels{spdlog::level::err, spdlog::level::warn, spdlog::level::info,
+                                       spdlog::level::debug};
+    spdlog::set_level(levels.at(static_cast<std::size_t>(config_.log_level)));
+    write_settings();
+    changed_ = true;
+    turn();
+}
+
+Result<> Agent::watch_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+        sigaddset(&set, signal);
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!signals_)
+        return fail({.operation = "watch signals", .number = errno});
+    return loop_.watch(signals_.get(), [this] {
+        signalfd_siginfo info{};
+        while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+            if (info.ssi_signo == SIGHUP)
+                reload();
+            else
+                loop_.stop();
+        }
+    });
+}
+
+Result<> Agent::start() {
+    spillway_settings &set = *maps_.settings();
+    publish(set.heartbeat_ns, now_ns());
+    set.agent_pid = static_cast<std::uint32_t>(::getpid());
+    const std::string version = SPILLWAY_VERSION;
+    std::fill(std::begin(set.version), std::end(set.version), '\0');
+    version.copy(set.version, sizeof(set.version) - 1);
+    set.started_ns = now_ns();
+    apply();
+
+    ring_.reset(ring_buffer__new(
+        maps_.events_fd(),
+        [](void *agent, void *data, std::size_t size) {
+            if (size >= sizeof(spillway_event))
+                static_cast<Agent *>(agent)->on_event(*static_cast<const spillway_event *>(data));
+            return 0;
+        },
+        this, nullptr));
+    if (!ring_)
+        return fail({.operation = "open event ring", .number = errno});
+    if (auto done =
+            loop_.watch(ring_buffer__epoll_fd(ring_.get()), [this] { ring_buffer__consume(ring_.get()); });
+        !done)
+        return done;
+    if (auto done =
+            loop_.watch(events_.fd(),
+                        [this] {
+                            const auto batch = events_.drain();
+                            if (!batch || batch->resync || !batch->links.empty() || !batch->tc_ports.empty())
+                                changed_ = true;
+                        });
+        !done)
+        return done;
+    auto poll = loop_.every(poll_period(), [this] { read_queues(); });
+    if (!poll)
+        return std::unexpected(poll.error());
+    poll_timer_ = *poll;
+    if (auto timer = loop_.every(turn_ns, [this] { turn(); }); !timer)
+        return std::unexpected(timer.error());
+    if (auto timer = loop_.every(sweep_ns, [this] { sweep(); }); !timer)
+        return std::unexpected(timer.error());
+    std::uint64_t watchdog_us = 0;
+    if (::sd_watchdog_enabled(0, &watchdog_us) > 0) {
+        auto timer = loop_.every(watchdog_us * 1000 / 2, [] { ::sd_notify(0, "WATCHDOG=1"); });
+        if (!timer)
+            return std::unexpected(timer.error());
+    }
+    return {};
+}
+
+Result<> Agent::run() {
+    if (auto done = watch_signals(); !done)
+        return done;
+    if (auto done = start(); !done)
+        return done;
+    spdlog::info("spillway {} serves {} ports of instance {}, queues read by {}", SPILLWAY_VERSION,
+                 ports_.served(), paths_.instance, chosen_.kernel_read ? "the program" : "polling");
+    ::sd_notify(0, "READY=1");
+    auto ended = loop_.run();
+    ::sd_notify(0, "STOPPING=1");
+    if (options_.detach_on_exit) {
+        ports_.detach_all();
+        spdlog::info("stopped, programs detached");
+    } else {
+        spdlog::info("stopped, the data path stays");
+    }
+    return ended;
+}
+
+void Agent::reload() {
+    ::sd_notify(0, fmt::format("RELOADING=1\nMONOTONIC_USEC={}", now_ns() / 1000).c_str());
+    auto config = load_config(options_.config);
+    Result<Chosen> chosen = fail({});
+    if (config && config->flows.capacity != config_.flows.capacity)
+        config = fail({.operation = "reload",
+                       .detail = "flows.capacity cannot change while the table is in use",
+                       .hint = "stop the agent, `spillway purge`, start it again"});
+    if (config)
+        chosen = choose_programs(paths_, *config);
+    if (!config || !chosen) {
+        spdlog::error("configuration unchanged: {}", (config ? chosen.error() : config.error()).text());
+    } else {
+        config_ = std::move(*config);
+        chosen_ = std::move(*chosen);
+        apply();
+        if (auto done = loop_.set_period(poll_timer_, poll_period()); !done)
+            spdlog::error("{}", done.error().text());
+        spdlog::info("configuration reloaded");
+    }
+    ::sd_notify(0, "READY=1");
+}
+
+void Agent::turn() {
+    publish(maps_.settings()->heartbeat_ns, now_ns());
+    if (changed_) {
+        if (auto done = ports_.reconcile(config_, chosen_.programs, chosen_.poll_only); !done) {
+            spdlog::warn("{}", done.error().text());
+        } else {
+            changed_ = false;
+            const std::size_t ports = std::max<std::size_t>(ports_.served(), 1);
+            constexpr std::uint32_t least = 64;
+            publish(maps_.settings()->quota,
+                    std::max(least, config_.flows.capacity / static_cast<std::uint32_t>(ports)));
+        }
+    }
+    if (cips_.busy())
+        cips_.turn();
+}
+
+void Agent::sweep() {
+    const auto flows = sweeper_.sweep();
+    if (!flows) {
+        spdlog::warn("{}", flows.error().text());
+        return;
+    }
+    cips_.sweep(*flows);
+}
+
+void Agent::read_queues() {
+    const std::uint64_t now = now_ns(); // before the reading: what it shows is at least as new
+    publish(maps_.settings()->heartbeat_ns, now);
+    if (ports_.served() == 0)
+        return;
+    if (auto done = netlink_.read_queues(readings_); !done) {
+        spdlog::warn("{}", done.error().text());
+        return;
+    }
+    for (const QueueReading &reading : readings_)
+        ports_.publish_reading(reading, now, margin_);
+}
+
+void Agent::on_event(const spillway_event &event) {
+    switch (event.type) {
+    case SPILLWAY_EVENT_MARKED:
+        spdlog::info("marked {} with {} waiting", flow_text(event.key), event.amount);
+        cips_.marked(event.key,
+                     std::span(event.bytes).first(std::min<std::size_t>(event.length, sizeof(event.bytes))));
+        break;
+    case SPILLWAY_EVENT_LEARNED:
+        cips_.learned(event.key);
+        break;
+    case SPILLWAY_EVENT_CIP_RECEIVED:
+        on_cip(event);
+        break;
+    case SPILLWAY_EVENT_RELEASED:
+        spdlog::info("released {}", flow_text(event.key));
+        break;
+    }
+}
+
+/// R8: the flow a CIP describes is isolated on the port the CIP came in by, and on no other (B7).
+void Agent::on_cip(const spillway_event &event) {
+    spillway_edit edit{};
+    edit.op = SPILLWAY_EDIT_MARK_CIP;
+    edit.key = event.key;
+    const auto result = maps_.edit(edit);
+    if (!result) {
+        spdlog::warn("{}", result.error().text());
+        return;
+    }
+    spillway_counter counter = SPILLWAY_CIP_ACCEPTED;
+    if (*result == SPILLWAY_EDIT_TABLE_FULL)
+        counter = SPILLWAY_REJECTED_TABLE_FULL;
+    else if (*result == SPILLWAY_EDIT_QUOTA)
+        counter = SPILLWAY_REJECTED_QUOTA;
+    else if (*result != SPILLWAY_EDIT_DONE && *result != SPILLWAY_EDIT_EXISTS)
+        return; // the port went away meanwhile
+    spillway_edit count{};
+    count.op = SPILLWAY_EDIT_COUNT;
+    count.counter = counter;
+    count.key.port = event.key.port;
+    count.value = 1;
+    if (auto done = maps_.edit(count); !done)
+        spdlog::warn("{}", done.error().text());
+    if (counter != SPILLWAY_CIP_ACCEPTED)
+        return;
+    if (*result == SPILLWAY_EDIT_DONE)
+        spdlog::info("marked {} by a CIP", flow_text(event.key));
+    MacAddress sender{};
+    std::copy(std::begin(event.mac), std::end(event.mac), sender.begin());
+    cips_.accepted(event.key, sender);
+}
+
+} // namespace
+
+Result<> run_agent(const AgentOptions &options) {
+    auto logger = spdlog::stderr_logger_st("spillway");
+    logger->set_pattern(std::getenv("JOURNAL_STREAM") != nullptr ? "%l: %v" : "%H:%M:%S.%e %l: %v");
+    spdlog::set_default_logger(logger);
+
+    const Paths paths(options.instance);
+    auto config = load_config(options.config);
+    if (!config)
+        return std::unexpected(config.error());
+    if (auto mounted = ensure_bpffs(); !mounted)
+        return mounted;
+    const auto lock = lock_instance(paths);
+    if (!lock)
+        return std::unexpected(lock.error());
+    auto chosen = choose_programs(paths, *config);
+    if (!chosen)
+        return std::unexpected(chosen.error());
+    auto maps = Maps::open(paths);
+    if (!maps)
+        return std::unexpected(maps.error());
+    auto netlink = Netlink::open();
+    if (!netlink)
+        return std::unexpected(netlink.error());
+    auto events = NetlinkEvents::open();
+    if (!events)
+        return std::unexpected(events.error());
+    auto socket = PacketSocket::open();
+    if (!socket)
+        return std::unexpected(socket.error());
+    auto loop = EventLoop::create();
+    if (!loop)
+        return std::unexpected(loop.error());
+    Agent agent(options, paths, std::move(*config), std::move(*chosen), std::move(*maps), std::move(*netlink),
+                std::move(*events), std::move(*socket), std::move(*loop));
+    return agent.run();
+}
+
+} // namespace spillway

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Pinned BPF links: how programs hang on ports, outlive the agent and are updated in place.
+#pragma once
+
+#include "agent/core/result.h"
+#include "agent/kernel/instance.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace spillway {
+
+enum class Hook { egress, ingress, xdp_native, xdp_generic };
+
+/// File name of a port's link: bpffs reserves dots, so `.` and `%` are written %2e and %25.
+[[nodiscard]] std::string link_name(std::string_view port, Hook hook);
+
+/// Makes `program` run at the hook of the port. A pinned link of this very interface is updated in place, so
+/// that no packet meets no program; one of a former interface of that name is replaced. Other people's
+/// programs stay: an XDP program of somebody else is EBUSY.
+Result<> ensure_link(const Paths &paths, std::string_view port, int ifindex, Hook hook, int program_fd);
+
+/// Removes the port's link at the hook, if there is one; the program stops running there.
+void remove_link(const Paths &paths, std::string_view port, Hook hook);
+
+/// Removes every link whose file name is not in `keep`.
+void remove_other_links(const Paths &paths, const std::set<std::string> &keep);
+
+} // namespace spillway
