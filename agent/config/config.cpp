@@ -91,6 +91,14 @@ PortConfig read_port(const json &object) {
     return port;
 }
 
+GuardConfig read_guard(const json &object) {
+    GuardConfig guard;
+    take(object, "min_bytes", guard.min_bytes);
+    take(object, "min_ratio", guard.min_ratio);
+    take(object, "window_ms", guard.window_ms);
+    return guard;
+}
+
 DetectionConfig read_detection(const json &object) {
     DetectionConfig detection;
     take(object, "source", detection.source);
@@ -98,13 +106,10 @@ DetectionConfig read_detection(const json &object) {
     take(object, "stale_ms", detection.stale_ms);
     take(object, "stale_agent_ms", detection.stale_agent_ms);
     const json &guard = section(object, "guard");
-    if (guard.is_string()) {
-        detection.guard.reset();
-    } else {
-        take(guard, "min_bytes", detection.guard->min_bytes);
-        take(guard, "min_ratio", detection.guard->min_ratio);
-        take(guard, "window_ms", detection.guard->window_ms);
-    }
+    if (guard.is_string())
+        detection.guard.reset(); // "off"
+    else
+        detection.guard = read_guard(guard);
     return detection;
 }
 
@@ -251,13 +256,14 @@ std::optional<Fault> find_ethertype_fault(const CipConfig &cip) {
     // Taking one of these for CIPs would swallow a port's ordinary traffic.
     constexpr auto taken = std::to_array<std::pair<std::uint16_t, const char *>>(
         {{0x0800, "IPv4"}, {0x0806, "ARP"}, {0x8100, "VLAN tags"}, {0x86DD, "IPv6"}, {0x88A8, "VLAN tags"}});
-    const auto user = std::ranges::find(taken, cip.ethertype, &decltype(taken)::value_type::first);
-    if (user == taken.end())
-        return std::nullopt;
-    return Fault{.place = "/cip/ethertype",
-                 .found = fmt::format("\"0x{:04X}\", the EtherType of {}", cip.ethertype, user->second),
-                 .allowed = "an EtherType that carries no other traffic",
-                 .hint = "use \"0x8809\", or \"0x88B5\" (local experimental)"};
+    for (const auto &[ethertype, user] : taken) {
+        if (cip.ethertype == ethertype)
+            return Fault{.place = "/cip/ethertype",
+                         .found = fmt::format(R"("0x{:04X}", the EtherType of {})", ethertype, user),
+                         .allowed = "an EtherType that carries no other traffic",
+                         .hint = R"(use "0x8809", or "0x88B5" (local experimental))"};
+    }
+    return std::nullopt;
 }
 
 std::optional<Fault> find_rule_fault(const json &document, const Config &config) {

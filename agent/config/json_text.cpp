@@ -147,11 +147,10 @@ class Builder final : public nlohmann::json_sax<json> {
 
 Result<json> read_json(std::string_view text, std::string_view file) {
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
-        return std::unexpected(
-            config_error(file, {.place = "",
-                                .found = "an empty file",
-                                .allowed = "a JSON object",
-                                .hint = "begin with {\"ports\": [{\"name\": \"eth1\"}]}"}));
+        return std::unexpected(config_error(file, {.place = "",
+                                                   .found = "an empty file",
+                                                   .allowed = "a JSON object",
+                                                   .hint = R"(begin with {"ports": [{"name": "eth1"}]})"}));
     Builder builder(text, file);
     json::sax_parse(text, &builder);
     if (builder.error)

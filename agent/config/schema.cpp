@@ -150,7 +150,7 @@ std::optional<json> meant_value(const json &value, const json &rule) {
 
 std::string hint_for(const Spot &spot) {
     if (spot.key.empty())
-        return "write one object, such as {\"ports\": [{\"name\": \"eth1\"}]}";
+        return R"(write one object, such as {"ports": [{"name": "eth1"}]})";
     if (spot.value != nullptr) {
         if (const auto meant = meant_value(*spot.value, *spot.rule))
             return fmt::format("write {}", meant->dump());

@@ -35,7 +35,6 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t turn_ns = ms_to_ns(10);        ///< CIPs put off, changes of the host, heartbeat
-constexpr std::uint64_t sweep_ns = ms_to_ns(100);      ///< releases and repeats
 constexpr std::uint64_t telemetry_ns = ms_to_ns(50);   ///< reading queues that the program reads itself
 constexpr std::uint64_t smallest_margin = 64UL * 1024; ///< one GSO packet
 
@@ -213,7 +212,7 @@ Result<> Agent::start() {
     poll_timer_ = *poll;
     if (auto timer = loop_.every(turn_ns, [this] { turn(); }); !timer)
         return std::unexpected(timer.error());
-    if (auto timer = loop_.every(sweep_ns, [this] { sweep(); }); !timer)
+    if (auto timer = loop_.every(sweep_period_ns, [this] { sweep(); }); !timer)
         return std::unexpected(timer.error());
     std::uint64_t watchdog_us = 0;
     if (::sd_watchdog_enabled(0, &watchdog_us) > 0) {

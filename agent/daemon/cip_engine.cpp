@@ -201,8 +201,9 @@ void CipEngine::sweep(const FlowEntries &flows) {
         const std::uint64_t busy_ns = spillway_later(leaf.busy_ns, leaf.polled_busy_ns);
         const bool busy =
             busy_ns != 0 && spillway_since(now, busy_ns) < static_cast<std::int64_t>(limits_.life_ns / 4);
+        // A little ahead of time: turn() sends it when it is due, not when the next sweep comes.
         const auto node = node_of(any_port);
-        if (!node || repeat_due(limits_, node->sent, node->next_due_ns, busy, now)) {
+        if (!node || repeat_due(limits_, node->sent, node->next_due_ns, busy, now + sweep_period_ns)) {
             ask(key, true);
             pending_[any_port].own = true;
         }

@@ -21,6 +21,9 @@
 
 namespace spillway {
 
+/// How often CipEngine::sweep() is to be called.
+inline constexpr std::uint64_t sweep_period_ns = 100'000'000;
+
 class CipEngine {
   public:
     CipEngine(Maps &maps, PortTable &ports, const PacketSocket &socket)

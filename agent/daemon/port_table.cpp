@@ -102,8 +102,8 @@ Result<> PortTable::reconcile(const Config &config, const Programs &programs, bo
     links_.clear();
     for (const LinkInfo &link : *links)
         if (const PortConfig *governs = find_port(config, link.name))
-            if (auto done = serve(*governs, link, link.master != 0 || has_upper(*links, link.ifindex),
-                                  programs, poll_only);
+            if (auto done = serve(*governs, accept_factor * config.cip.max_per_second, link,
+                                  link.master != 0 || has_upper(*links, link.ifindex), programs, poll_only);
                 !done)
                 return done;
     remove_other_links(paths_, links_);
@@ -135,8 +135,8 @@ void PortTable::publish_absent(const std::vector<std::string> &names) {
     absent_ = std::move(now);
 }
 
-Result<> PortTable::serve(const PortConfig &config, const LinkInfo &link, bool upper,
-                          const Programs &programs, bool poll_only) {
+Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second, const LinkInfo &link,
+                          bool upper, const Programs &programs, bool poll_only) {
     spillway_port *port = claim_slot(link.ifindex);
     Waiting waiting;
     if (port == nullptr) {
@@ -158,6 +158,7 @@ Result<> PortTable::serve(const PortConfig &config, const LinkInfo &link, bool u
     if (config.send_cip)
         flags |= SPILLWAY_PORT_SEND_CIP;
     publish(port->flags, flags);
+    publish(port->cip_per_second, cip_per_second);
 
     if (!link.ethernet()) {
         waiting = {SPILLWAY_WAITING_NOT_ETHERNET, "it carries no Ethernet frames"};

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -65,8 +66,8 @@ Result<> make_folder(const std::filesystem::path &path) {
                              : "is a BPF file system mounted on /sys/fs/bpf, and writable?"});
 }
 
-Result<> make_folders(const Paths &paths) {
-    for (const auto &path : {paths.root.parent_path(), paths.root, paths.maps, paths.links, paths.progs}) {
+Result<> make_folders(std::initializer_list<std::filesystem::path> paths) {
+    for (const auto &path : paths) {
         if (auto made = make_folder(path); !made)
             return made;
     }
@@ -120,13 +121,15 @@ Result<Fd> lock_instance(const Paths &paths) {
     for (int attempt = 0; attempt < lock_attempts; attempt++) {
         if (attempt > 0)
             std::this_thread::sleep_for(lock_pause);
-        if (auto made = make_folders(paths); !made)
+        if (auto made = make_folders({paths.root.parent_path(), paths.root}); !made)
             return fail(made.error());
         Fd folder = open_folder(paths.root);
         if (folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0) {
-            if (still_there(folder, paths.root))
-                return folder;
-            continue;
+            if (!still_there(folder, paths.root))
+                continue;
+            if (auto made = make_folders({paths.maps, paths.links, paths.progs}); !made)
+                return fail(made.error());
+            return folder;
         }
         number = errno;
     }

@@ -24,7 +24,7 @@ enum class XdpMode { none, native, generic, offload, multiple };
 
 struct LinkInfo {
     int ifindex = 0;
-    std::string name;
+    std::string name{};
     std::array<uint8_t, 6> mac{}; ///< zero unless the address has six bytes
     uint16_t arp_type = 0;        ///< ARPHRD_*: 1 Ethernet, 772 loopback
     bool up = false;              ///< set up by the administrator
@@ -33,7 +33,7 @@ struct LinkInfo {
     int master = 0;             ///< ifindex of the bridge or bond; 0 = none
     int lower = 0;              ///< IFLA_LINK: the device below, or the peer (veth); 0 = none
     bool lower_foreign = false; ///< `lower` counts in another network namespace
-    std::string kind;           ///< "veth", "bridge", "vlan", …; empty for hardware
+    std::string kind{};         ///< "veth", "bridge", "vlan", …; empty for hardware
     XdpMode xdp = XdpMode::none;
     uint32_t xdp_program = 0; ///< program id; 0 when none, or several
     uint32_t tx_queues = 0;
@@ -51,7 +51,7 @@ struct QueueReading {
     int ifindex = 0;
     TcHandle handle = 0; ///< 0 for HTB's default child
     TcHandle parent = 0; ///< class id, or tc_root
-    TcCounters counters;
+    TcCounters counters{};
 };
 
 namespace detail {
@@ -104,7 +104,7 @@ class Netlink {
 /// A port that came, changed (state, name, MAC, master, …) or went.
 struct LinkEvent {
     int ifindex = 0;
-    std::string name;
+    std::string name{};
     bool deleted = false;
 };
 

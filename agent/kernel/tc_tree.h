@@ -40,12 +40,12 @@ struct TcCounters {
 };
 
 struct Qdisc {
-    std::string kind;    ///< "htb", "pfifo", …
+    std::string kind{};  ///< "htb", "pfifo", …
     TcHandle handle = 0; ///< 0 for a default qdisc and for HTB's default child
     TcHandle parent = 0; ///< tc_root, a class id, or 0xFFFFFFF1 for clsact and ingress
-    TcCounters counters;
-    std::optional<uint32_t> htb_default; ///< HTB: minor number of the class for unclassified packets
-    std::optional<uint32_t> fifo_limit;  ///< pfifo, bfifo, pfifo_head_drop: packets or bytes
+    TcCounters counters{};
+    std::optional<uint32_t> htb_default{}; ///< HTB: minor number of the class for unclassified packets
+    std::optional<uint32_t> fifo_limit{};  ///< pfifo, bfifo, pfifo_head_drop: packets or bytes
 };
 
 /// What HTB says about a class. Rates in bit/s.
@@ -59,12 +59,12 @@ struct HtbClass {
 };
 
 struct TcClass {
-    std::string kind;    ///< of the qdisc that the class belongs to
-    TcHandle handle = 0; ///< the class id
-    TcHandle parent = 0; ///< another class, the qdisc's own handle, or tc_root (HTB's top classes)
-    TcHandle leaf = 0;   ///< handle of the qdisc inside; 0 when none, or a default child
-    TcCounters counters; ///< HTB: backlog is the leaf's own; sent goes on when the leaf is replaced
-    std::optional<HtbClass> htb;
+    std::string kind{};    ///< of the qdisc that the class belongs to
+    TcHandle handle = 0;   ///< the class id
+    TcHandle parent = 0;   ///< another class, the qdisc's own handle, or tc_root (HTB's top classes)
+    TcHandle leaf = 0;     ///< handle of the qdisc inside; 0 when none, or a default child
+    TcCounters counters{}; ///< HTB: backlog is the leaf's own; sent goes on when the leaf is replaced
+    std::optional<HtbClass> htb{};
 };
 
 /// All qdiscs (ingress side included) and classes of one port.
@@ -79,7 +79,7 @@ struct Leaf {
     TcHandle classid = 0; ///< the class asked for, or tc_root
     TcHandle handle = 0;
     TcHandle parent = 0;
-    std::string kind;
+    std::string kind{};
 };
 
 /// Why a queue cannot be served as things stand. to_string() gives the `waiting` reason of `status`.
@@ -88,8 +88,8 @@ enum class TcReason { no_class, noqueue, not_below };
 
 struct TcRefusal {
     TcReason reason = TcReason::no_class;
-    std::string text; ///< one sentence for the user
-    std::string hint; ///< the remedy; may be empty
+    std::string text{}; ///< one sentence for the user
+    std::string hint{}; ///< the remedy; may be empty
 };
 
 /// The root qdisc on the egress side; null while the port was never up.

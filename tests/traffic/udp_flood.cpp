@@ -215,8 +215,8 @@ Result<nlohmann::json> flood(const FloodOptions &options) {
 
     const std::size_t ip_bytes = options.size + to->udp_overhead();
     const double per_ns = options.mbit / 8000.0 / static_cast<double>(ip_bytes); // datagrams a nanosecond
-    // After a delay we catch up at no more than twice the rate: a stall must not end in one huge burst.
-    const auto burst_limit = static_cast<std::uint64_t>(std::ceil(2 * per_ns * quantum_ns));
+    // After a delay we catch up by 2 ms of traffic at a time: a stall must not end in one huge burst.
+    const auto burst_limit = static_cast<std::uint64_t>(std::ceil(4 * per_ns * quantum_ns));
     std::vector<char> filler(options.size - sizeof(Stamp));
     std::vector<unsigned> share(herd->size());
     std::uint64_t done = 0;    // datagrams whose time has come and that were sent or refused

@@ -2,6 +2,7 @@
 // What a configuration means, and how each thing wrong with one is told.
 #include "agent/config/config.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -218,7 +219,7 @@ TEST_P(ConfigFault, IsToldWithPlaceFoundAllowedAndHint) {
                            "found " + bad.found + ", allowed: " + bad.allowed));
     EXPECT_THAT(error.hint, HasSubstr(bad.hint));
     EXPECT_EQ(error.text(), error.message() + "\nHINT: " + error.hint);
-    EXPECT_EQ(std::count(error.text().begin(), error.text().end(), '\n'), 1);
+    EXPECT_EQ(std::ranges::count(error.text(), '\n'), 1);
 }
 
 std::string in(const std::string &section, const std::string &member) {
@@ -351,8 +352,7 @@ INSTANTIATE_TEST_SUITE_P(
             "high:"},
         Bad{in_waterline(R"("high": 18446744073709551615)"), "/ports/0/queues/0/waterline/high",
             "18446744073709551615", amount, "high:"},
-        Bad{in_waterline(R"("high": 99999999999999999999999)"), "/ports/0/queues/0/waterline/high", "1e+23",
-            amount, "high:"},
+        Bad{in_waterline(R"("high": 1e20)"), "/ports/0/queues/0/waterline/high", "1e+20", amount, "high:"},
         Bad{in_waterline(R"("probability": 1.01)"), "/ports/0/queues/0/waterline/probability", "1.01",
             "a number from 0 to 1", "probability:"},
         Bad{in_waterline(R"("probability": -0.1)"), "/ports/0/queues/0/waterline/probability", "-0.1",
