@@ -24,7 +24,6 @@ constexpr int attempts = 8;                 // of a request that the kernel coul
 constexpr int events_buffer = 1 << 20;      // bytes asked of the kernel at first …
 constexpr int events_buffer_max = 16 << 20; // … doubled up to this whenever events were dropped
 constexpr int events_per_drain = 1000;      // datagrams; the rest keeps the descriptor readable
-constexpr TcHandle ingress_parent = TC_H_INGRESS; // clsact too
 
 // ---- attributes
 
@@ -173,7 +172,7 @@ void read_class(nlmsghdr *message, int ifindex, std::vector<TcClass> &out) {
 
 void read_reading(nlmsghdr *message, std::vector<QueueReading> &out) {
     const auto *header = header_of<tcmsg>(message);
-    if (message->nlmsg_type != RTM_NEWQDISC || header == nullptr || header->tcm_parent == ingress_parent)
+    if (message->nlmsg_type != RTM_NEWQDISC || header == nullptr)
         return;
     const auto attrs = attributes_after<TCA_MAX, tcmsg>(message);
     out.push_back(

@@ -79,7 +79,7 @@ class Netlink {
     [[nodiscard]] Result<std::vector<TcClass>> classes(int ifindex);
     [[nodiscard]] Result<TcTree> tree(int ifindex);
 
-    /// Readings of every qdisc on the egress side of every port of the namespace, into `out` (cleared; its
+    /// Readings of every qdisc of every port of the namespace, into `out` (cleared; its
     /// memory is used again). One dump for all: asking for a single qdisc is no alternative, since the kernel
     /// sends the answer to every listener on qdisc events too, and does not answer for HTB's default child.
     [[nodiscard]] Result<> read_queues(std::vector<QueueReading> &out);
