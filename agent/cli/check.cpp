@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/commands.h"
+#include "agent/cli/host.h"
+#include "agent/cli/table.h"
+#include "agent/config/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iostream>
+
+namespace spillway {
+namespace {
+
+std::string classes_text(const std::vector<ClassId> &classes) {
+    std::vector<std::string> names;
+    for (const ClassId id : classes)
+        names.push_back(id.text());
+    return names.empty() ? "-" : fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string waterline_text(const std::optional<WaterlineConfig> &line) {
+    if (!line)
+        return "-";
+    const char *unit = line->unit == WaterlineUnit::packets ? "packets" : "bytes";
+    if (line->low == line->high)
+        return fmt::format("{} {}", line->high, unit);
+    return fmt::format("{}..{} {}", line->low, line->high, unit);
+}
+
+} // namespace
+
+std::vector<Error> run_check(const Context &context, const std::filesystem::path &file) {
+    const auto config = load_config(file);
+    if (!config)
+        return {config.error()};
+    const auto host = read_host(*config, Paths(context.instance));
+    if (!host)
+        return {host.error()};
+    if (auto problems = host_problems(*config, *host); !problems.empty())
+        return problems;
+    std::vector<std::vector<std::string>> rows;
+    for (const auto *link : named_ports(*config, *host)) {
+        const auto &port = *find_port(*config, link->name);
+        if (port.queues.empty())
+            rows.push_back({link->name, "-", "-", "-"});
+        for (const auto &queue : port.queues)
+            rows.push_back({link->name, queue.queue_class.text(), classes_text(queue.isolate_class),
+                            waterline_text(queue.waterline)});
+    }
+    std::cout << table({{"PORT"}, {"QUEUE"}, {"ISOLATES"}, {"WATERLINE"}}, rows);
+    return {};
+}
+
+} // namespace spillway

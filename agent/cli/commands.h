@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The commands of `spillway`. Each prints its result to standard output; what fails is returned.
+#pragma once
+
+#include "agent/core/result.h"
+#include "agent/kernel/instance.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+/// What the global options say.
+struct Context {
+    std::string instance{default_instance};
+    std::string network_namespace; ///< empty: stay
+};
+
+[[nodiscard]] Result<> run_status(const Context &context, bool json);
+[[nodiscard]] Result<> run_flows(const Context &context, bool json, bool all);
+
+[[nodiscard]] Result<> run_mark(const Context &context, const std::vector<std::string> &flow,
+                                const std::string &port);
+[[nodiscard]] Result<> run_unmark(const Context &context, const std::vector<std::string> &flow,
+                                  const std::string &port);
+
+[[nodiscard]] Result<> run_purge(const Context &context);
+
+/// All that is wrong, empty when nothing is.
+[[nodiscard]] std::vector<Error> run_check(const Context &context, const std::filesystem::path &config);
+
+} // namespace spillway

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/commands.h"
+#include "agent/cli/network_namespace.h"
+#include "agent/config/config.h"
+#include "agent/daemon/agent.h"
+#include "agent/kernel/setup_tree.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <functional>
+#include <iostream>
+
+namespace spillway {
+namespace {
+
+/// What went wrong; nothing when all went well.
+using Problems = std::vector<Error>;
+
+Problems problems_of(Result<> result) {
+    return result ? Problems{} : Problems{std::move(result.error())};
+}
+
+int report(const Problems &problems) {
+    for (const auto &problem : problems)
+        std::cerr << "spillway: " << problem.text() << "\n";
+    return problems.empty() ? 0 : static_cast<int>(problems.front().kind);
+}
+
+/// The options of all commands; a command's callback puts what is to be done into `action`.
+struct CommandLine {
+    Context context;
+    std::filesystem::path config{default_config_path};
+    std::vector<std::string> flow;
+    std::string port;
+    SetupOptions setup;
+    bool detach_on_exit = false;
+    bool json = false;
+    bool all = false;
+    std::function<Problems()> action;
+};
+
+CLI::App *add_command(CLI::App &app, CommandLine &line, const char *name, const char *description,
+                      std::function<Problems()> action) {
+    CLI::App *command = app.add_subcommand(name, description);
+    command->callback([&line, action = std::move(action)] { line.action = action; });
+    return command;
+}
+
+void add_config(CLI::App &command, CommandLine &line) {
+    command.add_option("--config", line.config, "configuration file")
+        ->type_name("FILE")
+        ->default_str(std::string(default_config_path));
+}
+
+void add_agent(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "agent", "Run the agent in the foreground", [&line] {
+        return problems_of(run_agent({.instance = line.context.instance,
+                                      .config = line.config,
+                                      .detach_on_exit = line.detach_on_exit}));
+    });
+    add_config(*command, line);
+    command->add_flag("--detach-on-exit", line.detach_on_exit, "take the programs off the ports at the end");
+    command->footer(
+        "SIGHUP reads the configuration again, all or nothing; SIGTERM stops. The data path stays\n"
+        "when the agent stops, and marks run out in the kernel.\n\n"
+        "Examples:\n"
+        "  spillway agent\n"
+        "  spillway --instance lab --netns sw1 agent --config lab.json --detach-on-exit");
+}
+
+void add_check(CLI::App &app, CommandLine &line) {
+    CLI::App *command =
+        add_command(app, line, "check", "Check a configuration, and this host's ports and qdiscs against it",
+                    [&line] { return run_check(line.context, line.config); });
+    add_config(*command, line);
+    command->footer("Lists everything that is wrong, each with its remedy, and exits 2.\n\n"
+                    "Examples:\n"
+                    "  spillway check\n"
+                    "  spillway check --config lab.json");
+}
+
+void add_status(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "status", "Show the agent, ports, queues and counts",
+                                    [&line] { return problems_of(run_status(line.context, line.json)); });
+    command->add_flag("--json", line.json, "print JSON");
+    command->footer("Reads the pinned maps, whether the agent is running or not.\n\n"
+                    "Examples:\n"
+                    "  spillway status\n"
+                    "  spillway status --json | jq '.ports[].queues[].level'");
+}
+
+void add_flows(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "flows", "List the congested flows", [&line] {
+        return problems_of(run_flows(line.context, line.json, line.all));
+    });
+    command->add_flag("--json", line.json, "print JSON");
+    command->add_flag("--all", line.all, "also flows that are not marked congested");
+    command->footer("Examples:\n"
+                    "  spillway flows\n"
+                    "  spillway flows --json --all");
+}
+
+void add_flow(CLI::App &command, CommandLine &line) {
+    command.add_option("FLOW", line.flow, "PROTO SRC[:PORT] DST[:PORT], as words or one argument")
+        ->type_name("")
+        ->required();
+    command.add_option("--port", line.port, "the port that the flow leaves through")
+        ->type_name("NAME")
+        ->required();
+}
+
+void add_mark(CLI::App &app, CommandLine &line) {
+    CLI::App *command =
+        add_command(app, line, "mark", "Isolate a flow by hand, until it is unmarked",
+                    [&line] { return problems_of(run_mark(line.context, line.flow, line.port)); });
+    add_flow(*command, line);
+    command->footer("An IPv6 address with a port stands in brackets. Without ports a tcp or udp flow is the\n"
+                    "fragments between the two hosts.\n\n"
+                    "Examples:\n"
+                    "  spillway mark udp 10.0.0.1:5000 10.0.0.2:6000 --port eth1\n"
+                    "  spillway mark 'tcp [fd00::1]:5000 [fd00::2]:80' --port eth1\n"
+                    "  spillway mark icmp 10.0.0.1 10.0.0.2 --port eth1");
+}
+
+void add_unmark(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "unmark", "Give a flow its priority back", [&line] {
+        return problems_of(run_unmark(line.context, line.flow, line.port));
+    });
+    add_flow(*command, line);
+    command->footer(
+        "Takes every mark of the flow, not only one made by hand. If it still congests a queue, it\n"
+        "is marked again.\n\n"
+        "Example:\n"
+        "  spillway unmark udp 10.0.0.1:5000 10.0.0.2:6000 --port eth1");
+}
+
+void add_setup(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "setup", "Make the recommended qdisc tree of a port",
+                                    [&line] { return problems_of(setup_port(line.setup, std::cout)); });
+    command->add_option("PORT", line.setup.port, "the port")->type_name("")->required();
+    command->add_option("--rate", line.setup.rate, "a little below the link's rate, as tc writes it")
+        ->type_name("RATE");
+    command->add_flag("--dry-run", line.setup.dry_run, "only print the tc commands");
+    command->add_flag("--force", line.setup.force, "replace a tree that setup did not make");
+    command->footer(
+        "Prints the tc commands and runs them: an HTB with class 1:10 for normal traffic, 1:20 for\n"
+        "isolated flows and 1:5 for congestion isolation packets. What is there already stays.\n\n"
+        "Examples:\n"
+        "  spillway setup eth1 --rate 950mbit --dry-run\n"
+        "  spillway setup eth1 --rate 950mbit");
+}
+
+void add_purge(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "purge", "Remove the instance's programs, links and maps",
+                                    [&line] { return problems_of(run_purge(line.context)); });
+    command->footer(
+        "Removes what the instance has in the kernel, with every mark, and nothing else. Stop the\n"
+        "agent first.\n\n"
+        "Example:\n"
+        "  spillway --instance lab purge");
+}
+
+Problems run(const CommandLine &line) {
+    if (auto valid = valid_instance(line.context.instance); !valid)
+        return {valid.error()};
+    if (!line.context.network_namespace.empty()) {
+        if (auto entered = enter_network_namespace(line.context.network_namespace); !entered)
+            return {entered.error()};
+    }
+    Problems problems = line.action();
+    if (!std::cout.flush() && problems.empty())
+        problems.push_back({.operation = "write to standard output", .detail = "it takes no more"});
+    return problems;
+}
+
+int parse_and_run(int argc, char **argv) {
+    CommandLine line;
+    CLI::App app("Finds the flows that congest a queue, and isolates them here and upstream.", "spillway");
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "spillway " SPILLWAY_VERSION, "print the version and exit");
+    app.set_help_flag("-h,--help", "print this help and exit");
+    app.add_option("--instance", line.context.instance, "name of the instance")
+        ->type_name("NAME")
+        ->default_str(std::string(default_instance));
+    app.add_option("--netns", line.context.network_namespace, "enter this network namespace first")
+        ->type_name("NAME");
+    app.footer(
+        "Options of this level stand before the command. Help for one: spillway COMMAND --help\n"
+        "Exit status: 0 done, 1 failed, 2 bad usage or configuration, 3 no data path for this instance.");
+    add_agent(app, line);
+    add_check(app, line);
+    add_status(app, line);
+    add_flows(app, line);
+    add_mark(app, line);
+    add_unmark(app, line);
+    add_setup(app, line);
+    add_purge(app, line);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))
+            return app.exit(error); // help or version
+        const auto commands = app.get_subcommands();
+        return report({{.operation = error.what(),
+                        .hint = commands.empty() ? "spillway --help lists commands and options"
+                                                 : "spillway " + commands.front()->get_name() + " --help",
+                        .kind = ErrorKind::usage}});
+    }
+    return report(run(line));
+}
+
+} // namespace
+} // namespace spillway
+
+int main(int argc, char **argv) {
+    try {
+        return spillway::parse_and_run(argc, argv);
+    } catch (const std::exception &error) {
+        std::cerr << "spillway: " << error.what() << "\n";
+        return 1;
+    }
+}
