@@ -156,6 +156,27 @@ TEST(ConfigText, ErrorsAreShortAndPlainWhateverTheFile) {
     }
 }
 
+TEST(ConfigText, AnyDamageIsReadOrTold) {
+    const std::string text =
+        R"({"ports":[{"name":"e","trap":"tc","queues":[{"class":"1:1","isolate_class":["1:2"],)"
+        R"("waterline":{"low":1,"high":2}}]}],"detection":{"guard":"off"}})";
+    ASSERT_TRUE(parse_config(text, "f.json"));
+    std::size_t refused = 0;
+    const auto read = [&refused](const std::string &damaged) {
+        const auto config = parse_config(damaged, "f.json");
+        refused += config ? 0 : 1;
+        EXPECT_TRUE(config || (!config.error().detail.empty() && !config.error().hint.empty())) << damaged;
+    };
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        read(text.substr(0, i));
+        read(text.substr(0, i) + text.substr(i + 1));
+        std::string changed = text;
+        changed[i] = static_cast<char>(changed[i] ^ 1);
+        read(changed);
+    }
+    EXPECT_GT(refused, 2 * text.size());
+}
+
 TEST(ConfigText, KeysComeOnce) {
     struct Case {
         const char *text;

@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -105,6 +107,25 @@ TEST(ConfigSchema, AllowsNoMoreThanTheMapsHold) {
     EXPECT_EQ(queues["maxItems"], SPILLWAY_PORT_QUEUES_MAX);
     EXPECT_EQ(queues["items"]["properties"]["isolate_class"]["maxItems"], SPILLWAY_ISOLATION_MAX);
     EXPECT_LE(schema()["properties"]["ports"]["maxItems"], SPILLWAY_PORTS_MAX);
+}
+
+TEST(ConfigSchema, ClassPatternsAllowWhatTheProgramReads) {
+    const json port = schema()["properties"]["ports"]["items"]["properties"];
+    const json queue = port["queues"]["items"]["properties"];
+    const std::regex with_root(queue["class"]["pattern"].get<std::string>());
+    const std::regex without_root(queue["isolate_class"]["pattern"].get<std::string>());
+    EXPECT_EQ(port["cip_class"]["pattern"], queue["isolate_class"]["pattern"]);
+    EXPECT_TRUE(std::regex_search("root", with_root));
+    EXPECT_FALSE(std::regex_search("root", without_root));
+    std::vector<std::string> texts{""};
+    for (std::size_t i = 0; i < texts.size() && texts[i].size() <= 9; ++i) {
+        const std::string text = texts[i];
+        const bool read = ClassId::parse(text).has_value();
+        ASSERT_EQ(std::regex_search(text, with_root), read) << text;
+        ASSERT_EQ(std::regex_search(text, without_root), read) << text;
+        for (const char c : {'0', 'f', ':'})
+            texts.push_back(text + c);
+    }
 }
 
 /// A document that writes out every default of `rule`.
