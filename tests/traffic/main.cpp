@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
+#include <optional>
 
 namespace {
 
@@ -15,6 +16,15 @@ using namespace spillway;
 using namespace spillway::traffic;
 
 constexpr double longest_run = 86400; // seconds
+
+std::optional<Phase> parse_phase(const std::string &text) {
+    Phase phase;
+    char end = 0;
+    if (std::sscanf(text.c_str(), "%lf:%lf%c", &phase.mbit, &phase.seconds, &end) != 2 || phase.mbit < 0 ||
+        phase.mbit > 1e6 || phase.seconds <= 0 || phase.seconds > longest_run)
+        return std::nullopt;
+    return phase;
+}
 
 CLI::Option *add_port(CLI::App &role, Endpoint &end, const char *what) {
     return role.add_option("--port", end.port, what)->required()->check(CLI::Range(1, 65535));
@@ -90,12 +100,19 @@ int main(int argc, char **argv) {
     add_size(*role, flood_options.size);
     add_mbit(*role, flood_options.mbit, "rate of all flows together, IP and UDP headers included")
         ->required();
+    std::vector<std::string> then;
+    role->add_option("--then", then, "further phases MBIT:SECONDS; 0:2 is two seconds of silence")
+        ->check([](const std::string &text) {
+            return parse_phase(text) ? std::string() : "not MBIT:SECONDS: " + text;
+        });
     add_count(*role, "--flows", flood_options.flows, "flows, one source port each");
     role->callback([&] {
         play = [&]() -> Result<nlohmann::json> {
             if (auto fine = check_ports("--from-port", flood_options.end.from_port, flood_options.flows);
                 !fine)
                 return fail(fine.error());
+            for (const std::string &text : then)
+                flood_options.then.push_back(*parse_phase(text));
             return flood(flood_options);
         };
     });

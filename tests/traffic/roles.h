@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace spillway::traffic {
 
@@ -28,9 +29,16 @@ struct ProbeOptions {
     std::size_t size = 64; ///< UDP payload, bytes
 };
 
+/// Another rate for some time.
+struct Phase {
+    double mbit = 0; ///< 0 = silence
+    double seconds = 0;
+};
+
 struct FloodOptions {
     Endpoint end;
     double mbit = 0;         ///< all flows together
+    std::vector<Phase> then; ///< phases after the first; the sequence of each flow goes on
     std::size_t size = 1400; ///< UDP payload, bytes
     unsigned flows = 1;      ///< flows, each with a socket and a sequence of its own
 };

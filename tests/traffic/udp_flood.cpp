@@ -201,6 +201,58 @@ class Deliveries {
     std::uint64_t foreign_ = 0; // datagrams that no flood sent
 };
 
+/// What all phases of a flood have sent.
+struct Sent {
+    std::uint64_t done = 0;    ///< datagrams whose time has come and that were sent or refused
+    std::uint64_t refused = 0; ///< of these
+    std::size_t turn = 0;      ///< the flow whose datagram is next
+};
+
+/// Sends at the rate of one phase until its time is over.
+Result<> play_phase(std::vector<Elephant> &herd, const Phase &phase, std::size_t ip_bytes, std::size_t size,
+                    Sent &sent) {
+    const std::uint64_t start = now_ns();
+    const std::uint64_t end = start + static_cast<std::uint64_t>(phase.seconds * 1e9);
+    const double per_ns = phase.mbit / 8000.0 / static_cast<double>(ip_bytes); // datagrams a nanosecond
+    // After a delay we catch up by 2 ms of traffic at a time: a stall must not end in one huge burst.
+    const auto burst_limit = static_cast<std::uint64_t>(std::ceil(4 * per_ns * quantum_ns));
+    std::vector<char> filler(size - sizeof(Stamp));
+    std::vector<unsigned> share(herd.size());
+    std::uint64_t done = 0; // of this phase
+    std::uint64_t now = start;
+    while (now < end && !stop_requested()) {
+        if (phase.mbit == 0) {
+            sleep_until(std::min(now + longest_nap, end));
+            now = now_ns();
+            continue;
+        }
+        const auto due = static_cast<std::uint64_t>(static_cast<double>(now - start) * per_ns) + 1;
+        const std::uint64_t burst = std::min(due - std::min(done, due), burst_limit);
+        std::ranges::fill(share, 0U);
+        for (std::uint64_t i = 0; i < burst; ++i)
+            ++share[(sent.turn + i) % share.size()];
+        for (std::size_t i = 0; i < std::min<std::uint64_t>(burst, share.size()); ++i) {
+            const std::size_t flow = (sent.turn + i) % share.size();
+            for (unsigned left = share[flow]; left > 0;) {
+                const unsigned want = std::min<unsigned>(left, batch);
+                const Result<unsigned> taken = herd[flow].send(want, filler);
+                if (!taken)
+                    return fail(taken.error());
+                sent.refused += want - *taken;
+                left -= want;
+            }
+        }
+        sent.turn = (sent.turn + burst) % share.size();
+        done += burst;
+        sent.done += burst;
+
+        const auto next_due = start + static_cast<std::uint64_t>(static_cast<double>(done) / per_ns);
+        sleep_until(std::min({std::max(now + quantum_ns, next_due), now + longest_nap, end}));
+        now = now_ns();
+    }
+    return {};
+}
+
 } // namespace
 
 Result<nlohmann::json> flood(const FloodOptions &options) {
@@ -214,49 +266,21 @@ Result<nlohmann::json> flood(const FloodOptions &options) {
     report_ready();
 
     const std::size_t ip_bytes = options.size + to->udp_overhead();
-    const double per_ns = options.mbit / 8000.0 / static_cast<double>(ip_bytes); // datagrams a nanosecond
-    // After a delay we catch up by 2 ms of traffic at a time: a stall must not end in one huge burst.
-    const auto burst_limit = static_cast<std::uint64_t>(std::ceil(4 * per_ns * quantum_ns));
-    std::vector<char> filler(options.size - sizeof(Stamp));
-    std::vector<unsigned> share(herd->size());
-    std::uint64_t done = 0;    // datagrams whose time has come and that were sent or refused
-    std::uint64_t refused = 0; // of these
-    std::size_t turn = 0;      // the flow whose datagram is next
-
+    std::vector<Phase> phases{{.mbit = options.mbit, .seconds = options.end.seconds}};
+    phases.insert(phases.end(), options.then.begin(), options.then.end());
+    Sent sent;
     const std::uint64_t start = now_ns();
-    const std::uint64_t end = start + static_cast<std::uint64_t>(options.end.seconds * 1e9);
-    std::uint64_t now = start;
-    while (now < end && !stop_requested()) {
-        const auto due = static_cast<std::uint64_t>(static_cast<double>(now - start) * per_ns) + 1;
-        const std::uint64_t burst = std::min(due - std::min(done, due), burst_limit);
-        std::ranges::fill(share, 0U);
-        for (std::uint64_t i = 0; i < burst; ++i)
-            ++share[(turn + i) % share.size()];
-        for (std::size_t i = 0; i < std::min<std::uint64_t>(burst, share.size()); ++i) {
-            const std::size_t flow = (turn + i) % share.size();
-            for (unsigned left = share[flow]; left > 0;) {
-                const unsigned want = std::min<unsigned>(left, batch);
-                const Result<unsigned> taken = (*herd)[flow].send(want, filler);
-                if (!taken)
-                    return fail(taken.error());
-                refused += want - *taken;
-                left -= want;
-            }
-        }
-        turn = (turn + burst) % share.size();
-        done += burst;
+    for (const Phase &phase : phases)
+        if (Result<> played = play_phase(*herd, phase, ip_bytes, options.size, sent); !played)
+            return fail(played.error());
+    const std::uint64_t now = now_ns();
 
-        const auto next_due = start + static_cast<std::uint64_t>(static_cast<double>(done) / per_ns);
-        sleep_until(std::min({std::max(now + quantum_ns, next_due), now + longest_nap, end}));
-        now = now_ns();
-    }
-
-    const std::uint64_t packets = done - refused;
+    const std::uint64_t packets = sent.done - sent.refused;
     return nlohmann::json{{"role", "flood"},
                           {"from_port", herd->front().port()},
                           {"packets", packets},
                           {"bytes", packets * ip_bytes},
-                          {"refused", refused},
+                          {"refused", sent.refused},
                           {"seconds", static_cast<double>(now - start) / 1e9},
                           {"mbit", mbit(packets * ip_bytes, now - start)}};
 }
