@@ -27,10 +27,9 @@ enum class WaterlineUnit { bytes, packets };
 
 /// Limits on the amount waiting in a queue and in its isolation queue. low == high is a single waterline.
 struct WaterlineConfig {
-    std::uint32_t low = 200000; ///< at or below: no flow is marked; never above high; in `unit`
-    std::uint32_t high =
-        200000;               ///< above: every flow that enqueues is marked (if the guard agrees); in `unit`
-    double probability = 0.1; ///< preset marking probability between low and high, 0..1
+    std::uint32_t low = 200000;  ///< at or below: no flow is marked; never above high; in `unit`
+    std::uint32_t high = 200000; ///< above: every flow that enqueues is marked; in `unit`
+    double probability = 0.1;    ///< preset marking probability between low and high, 0..1
     WaterlineUnit unit = WaterlineUnit::bytes;
 
     friend bool operator==(const WaterlineConfig &, const WaterlineConfig &) = default;
