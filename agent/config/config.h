@@ -77,9 +77,8 @@ struct DetectionConfig {
 
 /// The flow table. `table` has one value so far ("congested") and is only checked.
 struct FlowsConfig {
-    std::uint32_t capacity = 65536; ///< entries, of all ports together
-    std::uint32_t idle_timeout_ms =
-        1000; ///< quiet for so long: the flow's mark ends; at most clear_timeout_ms
+    std::uint32_t capacity = 65536;       ///< entries, of all ports together
+    std::uint32_t idle_timeout_ms = 1000; ///< quiet for so long: a mark ends; at most clear_timeout_ms
     std::uint32_t clear_timeout_ms = 30000;
     std::uint32_t max_flow_life_ms = 1000; ///< calm for so long: the mark of a busy flow ends too
 
