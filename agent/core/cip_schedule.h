@@ -2,8 +2,8 @@
 /// When CIPs may be sent: per flow (spec B1, design §9) and per port and second. Pure.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <deque>
 
 namespace spillway {
 
@@ -28,27 +28,23 @@ struct CipLimits {
     return now_ns >= due_ns && (sent < limits.max_per_flow || isolation_busy);
 }
 
-/// Token bucket of one port: at most `per_second` in any second begun with a full bucket.
+/// CIPs of one port: at most `per_second` in any second, wherever it begins, as IEEE 802.3 limits slow
+/// protocols.
 class RateLimit {
   public:
-    /// Takes a token; false when there is none.
+    /// Takes a turn; false when there is none. `now_ns` never goes back.
     bool take(std::uint32_t per_second, std::uint64_t now_ns) {
-        if (last_ns_ == 0)
-            tokens_ns_ = second;
-        else if (now_ns > last_ns_)
-            tokens_ns_ = std::min(second, tokens_ns_ + (now_ns - last_ns_));
-        last_ns_ = now_ns;
-        const std::uint64_t price = second / std::max(per_second, 1U);
-        if (tokens_ns_ < price)
+        constexpr std::uint64_t second = 1'000'000'000;
+        while (!taken_ns_.empty() && now_ns - taken_ns_.front() >= second)
+            taken_ns_.pop_front();
+        if (taken_ns_.size() >= per_second)
             return false;
-        tokens_ns_ -= price;
+        taken_ns_.push_back(now_ns);
         return true;
     }
 
   private:
-    static constexpr std::uint64_t second = 1'000'000'000;
-    std::uint64_t tokens_ns_ = 0; ///< time saved up, at most a second
-    std::uint64_t last_ns_ = 0;
+    std::deque<std::uint64_t> taken_ns_; ///< turns taken within the last second
 };
 
 } // namespace spillway
