@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manual pages must name what the program has: every key with its default and bounds, every reason.
+// The manual pages and README must name what the program has: every key with its default and bounds, every
+// reason.
 #include "agent/cli/views.h"
 #include "agent/config/schema.h"
 
@@ -10,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 #include <string>
 
 namespace spillway {
@@ -19,8 +22,8 @@ using nlohmann::json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-std::string manual(const char *page) {
-    std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "../../deploy/man" / page);
+std::string read(const std::filesystem::path &below_top) {
+    std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "../.." / below_top);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -34,6 +37,11 @@ void for_each_key(const json &rule,
     }
     if (rule.contains("items"))
         for_each_key(rule.at("items"), visit);
+}
+
+/// Unlike a matcher it does not print the whole page.
+bool has(const std::string &page, const std::string &expression) {
+    return std::regex_search(page, std::regex(expression));
 }
 
 /// What the page says about a key: from its list item to the next one; empty when it has none.
@@ -54,21 +62,23 @@ std::string written(const json &value) {
 }
 
 TEST(Manual, ExplainsEveryKeyWithDefaultAndBounds) {
-    const std::string page = manual("spillway.json.5");
+    const std::string page = read("deploy/man/spillway.json.5");
     ASSERT_FALSE(page.empty());
     for_each_key(json::parse(config_schema()), [&page](const std::string &key, const json &rule) {
         SCOPED_TRACE(key);
         if (rule.at("type") == "object") { // its members are visited too
-            EXPECT_THAT(page, ContainsRegex("\\n\\.It Ic ([a-z]+ , )*" + key));
+            EXPECT_TRUE(has(page, "\n\\.It Ic ([a-z]+ , )*" + key));
             return;
         }
         const std::string text = entry(page, key);
         ASSERT_NE(text, "");
-        if (rule.contains("default"))
+        if (rule.contains("default")) {
             EXPECT_THAT(text, ContainsRegex("Default:?[ \n](.Ql )?" + written(rule.at("default"))));
+        }
         for (const char *bound : {"minimum", "maximum"}) {
-            if (rule.contains(bound) && key != "low") // at most high
+            if (rule.contains(bound) && key != "low") { // at most high
                 EXPECT_THAT(text, HasSubstr(written(rule.at(bound)))) << bound;
+            }
         }
         if (rule.contains("enum")) {
             for (const auto &value : rule.at("enum"))
@@ -81,21 +91,24 @@ TEST(Manual, HasNoKeyThatTheSchemaLacks) {
     std::string keys = " ";
     for_each_key(json::parse(config_schema()),
                  [&keys](const std::string &key, const json &) { keys += key + " "; });
-    const std::string page = manual("spillway.json.5");
+    const std::string page = read("deploy/man/spillway.json.5");
     const std::string item = "\n.It Ic ";
     for (auto at = page.find(item); at != std::string::npos; at = page.find(item, at + 1)) {
         std::istringstream line(page.substr(at + item.size(), page.find('\n', at + 1) - at - item.size()));
         for (std::string word; line >> word;) {
-            if (word != ",")
+            if (word != ",") {
                 EXPECT_THAT(keys, HasSubstr(" " + word + " "));
+            }
         }
     }
 }
 
-TEST(Manual, ExplainsEveryReasonInStatus) {
-    const std::string page = manual("spillway.8");
-    const auto explains = [&page](const std::string &reason) {
-        EXPECT_THAT(page, HasSubstr(".It Li " + reason + "\n"));
+TEST(Manual, AndReadmeExplainEveryReasonInStatus) {
+    const std::string page = read("deploy/man/spillway.8");
+    const std::string readme = read("README.md");
+    const auto explains = [&](const std::string &reason) {
+        EXPECT_TRUE(has(page, "\n\\.It Li " + reason + "\n")) << reason;
+        EXPECT_TRUE(has(readme, "\n\\| .*`" + reason + "`.* \\|")) << reason;
     };
     int reasons = 0;
     for (int i = 1; waiting_name(static_cast<spillway_waiting>(i)) != "unknown"; ++i, ++reasons)
