@@ -68,21 +68,30 @@ std::string rate_text(uint64_t bits) {
 
 Command class_command(const std::string &verb, const std::string &port, TcHandle handle,
                       const HtbClass &htb) {
-    const TcHandle parent = handle == port_class ? root_qdisc : port_class;
+    // What a class may send at once. A millisecond's worth covers late timers: with tc's default, one packet,
+    // the port fell 1 % short at 200 Mbit/s and 22 % at 5 Gbit/s. The small classes keep one packet for their
+    // own share, since what they send on it overtakes the normal class.
+    constexpr uint64_t packet = 1600;
+    const uint64_t millisecond = std::max(htb.ceil / 8 / 1000, packet);
+    const bool small = handle == cip_class || handle == isolation_class;
     return {"tc",
             "class",
             verb,
             "dev",
             port,
             "parent",
-            tc_name(parent),
+            tc_name(handle == port_class ? root_qdisc : port_class),
             "classid",
             tc_name(handle),
             "htb",
             "rate",
             rate_text(htb.rate),
+            "burst",
+            fmt::to_string(small ? packet : millisecond),
             "ceil",
             rate_text(htb.ceil),
+            "cburst",
+            fmt::to_string(millisecond),
             "prio",
             fmt::to_string(htb.prio),
             "quantum",
@@ -342,15 +351,16 @@ Result<> setup_port(const SetupOptions &options, std::ostream &out) {
     auto netlink = Netlink::open();
     if (!netlink)
         return fail(netlink.error());
-    const auto port = netlink->link(options.port);
+    const auto found = netlink->link(options.port);
+    if (!found)
+        return fail(found.error());
+    const std::optional<LinkInfo> &port = *found;
     if (!port)
-        return fail(port.error());
-    if (!*port)
         return fail(setup_error(options.port, "there is no such port", "ip -br link lists the ports"));
-    const auto tree = netlink->tree((*port)->ifindex);
+    const auto tree = netlink->tree(port->ifindex);
     if (!tree)
         return fail(tree.error());
-    const auto plan = plan_setup(**port, *tree, *rate, options.force);
+    const auto plan = plan_setup(*port, *tree, *rate, options.force);
     if (!plan)
         return fail(plan.error());
 

@@ -7,7 +7,8 @@
 ///        ├─ 1:10  the rest,   prio 1     normal traffic
 ///        └─ 1:20  0.5 % of R, prio 2     isolated flows
 ///
-/// Every class may use the whole rate; the leaves are FIFOs of 1000 packets.
+/// Every class may use the whole rate; the leaves are FIFOs of 1000 packets. A tree of this shape counts as
+/// made by setup, whatever its rates: giving another rate changes its classes and drops nothing.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/if_link.h>
+#include <memory>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -62,7 +63,7 @@ class NetlinkTest : public testing::Test {
               "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev p0");
         auto opened = Netlink::open();
         ASSERT_TRUE(opened) << opened.error().text();
-        netlink_.emplace(std::move(*opened));
+        netlink_ = std::make_unique<Netlink>(std::move(*opened));
     }
 
     void TearDown() override {
@@ -100,7 +101,7 @@ class NetlinkTest : public testing::Test {
 
   private:
     Fd outside_;
-    std::optional<Netlink> netlink_;
+    std::unique_ptr<Netlink> netlink_;
 };
 
 /// Datagrams of 1000 bytes of payload (1042 with their headers) towards 10.9.0.2, with a socket priority.
@@ -364,7 +365,7 @@ class NetlinkEventsTest : public NetlinkTest {
             return;
         auto opened = NetlinkEvents::open();
         ASSERT_TRUE(opened) << opened.error().text();
-        events_.emplace(std::move(*opened));
+        events_ = std::make_unique<NetlinkEvents>(std::move(*opened));
     }
 
     void TearDown() override {
@@ -384,7 +385,7 @@ class NetlinkEventsTest : public NetlinkTest {
     }
 
   private:
-    std::optional<NetlinkEvents> events_;
+    std::unique_ptr<NetlinkEvents> events_;
 };
 
 auto is_event(int ifindex, const std::string &name, bool deleted) {

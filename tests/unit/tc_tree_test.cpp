@@ -328,16 +328,16 @@ TEST(PlanSetup, MakesTheTreeOnADefaultQdisc) {
         EXPECT_EQ(plan->action, SetupPlan::Action::create);
         EXPECT_THAT(lines(*plan),
                     ElementsAre("tc qdisc replace dev eth1 root handle 1: htb default 10",
-                                "tc class add dev eth1 parent 1: classid 1:1 htb rate 200mbit ceil 200mbit "
-                                "prio 0 quantum 65536",
-                                "tc class add dev eth1 parent 1:1 classid 1:5 htb rate 1mbit ceil 200mbit "
-                                "prio 0 quantum 65536",
+                                "tc class add dev eth1 parent 1: classid 1:1 htb rate 200mbit burst 25000 "
+                                "ceil 200mbit cburst 25000 prio 0 quantum 65536",
+                                "tc class add dev eth1 parent 1:1 classid 1:5 htb rate 1mbit burst 1600 "
+                                "ceil 200mbit cburst 25000 prio 0 quantum 65536",
                                 "tc qdisc add dev eth1 parent 1:5 handle 5: pfifo limit 1000",
-                                "tc class add dev eth1 parent 1:1 classid 1:10 htb rate 198mbit ceil 200mbit "
-                                "prio 1 quantum 65536",
+                                "tc class add dev eth1 parent 1:1 classid 1:10 htb rate 198mbit burst 25000 "
+                                "ceil 200mbit cburst 25000 prio 1 quantum 65536",
                                 "tc qdisc add dev eth1 parent 1:10 handle 10: pfifo limit 1000",
-                                "tc class add dev eth1 parent 1:1 classid 1:20 htb rate 1mbit ceil 200mbit "
-                                "prio 2 quantum 65536",
+                                "tc class add dev eth1 parent 1:1 classid 1:20 htb rate 1mbit burst 1600 "
+                                "ceil 200mbit cburst 25000 prio 2 quantum 65536",
                                 "tc qdisc add dev eth1 parent 1:20 handle 20: pfifo limit 1000"));
         EXPECT_THAT(plan->steps.front().undo, ElementsAre("tc", "qdisc", "del", "dev", "eth1", "root"));
     }
@@ -347,9 +347,9 @@ TEST(PlanSetup, RatesAreWholeBytesAndNeverExceedTheWhole) {
     const auto plan = plan_setup(ethernet_port(), TcTree{}, 333'333'333, false);
     ASSERT_TRUE(plan);
     const auto all = lines(*plan);
-    EXPECT_THAT(all[1], HasSubstr("rate 333333328bit ceil 333333328bit"));
-    EXPECT_THAT(all[2], HasSubstr("rate 1666664bit ceil 333333328bit"));
-    EXPECT_THAT(all[4], HasSubstr("rate 330mbit ceil 333333328bit"));
+    EXPECT_THAT(all[1], HasSubstr("rate 333333328bit burst 41666 ceil 333333328bit cburst 41666"));
+    EXPECT_THAT(all[2], HasSubstr("rate 1666664bit burst 1600 ceil 333333328bit"));
+    EXPECT_THAT(all[4], HasSubstr("rate 330mbit burst 41666 ceil 333333328bit"));
 }
 
 TEST(PlanSetup, DoesNothingTwice) {
@@ -363,18 +363,18 @@ TEST(PlanSetup, ChangesOnlyClassesForAnotherRate) {
     const auto plan = plan_setup(ethernet_port(), setup_tree_200mbit(), 1'000'000'000, false);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->action, SetupPlan::Action::change_rate);
-    EXPECT_THAT(
-        lines(*plan),
-        ElementsAre(
-            "tc class change dev eth1 parent 1: classid 1:1 htb rate 1gbit ceil 1gbit prio 0 quantum 65536",
-            "tc class change dev eth1 parent 1:1 classid 1:5 htb rate 5mbit ceil 1gbit prio 0 quantum 65536",
-            "tc class change dev eth1 parent 1:1 classid 1:10 htb rate 990mbit ceil 1gbit prio 1 quantum "
-            "65536",
-            "tc class change dev eth1 parent 1:1 classid 1:20 htb rate 5mbit ceil 1gbit prio 2 quantum "
-            "65536"));
+    EXPECT_THAT(lines(*plan),
+                ElementsAre("tc class change dev eth1 parent 1: classid 1:1 htb rate 1gbit burst 125000 "
+                            "ceil 1gbit cburst 125000 prio 0 quantum 65536",
+                            "tc class change dev eth1 parent 1:1 classid 1:5 htb rate 5mbit burst 1600 "
+                            "ceil 1gbit cburst 125000 prio 0 quantum 65536",
+                            "tc class change dev eth1 parent 1:1 classid 1:10 htb rate 990mbit burst 125000 "
+                            "ceil 1gbit cburst 125000 prio 1 quantum 65536",
+                            "tc class change dev eth1 parent 1:1 classid 1:20 htb rate 5mbit burst 1600 "
+                            "ceil 1gbit cburst 125000 prio 2 quantum 65536"));
     EXPECT_EQ(fmt::format("{}", fmt::join(plan->steps[2].undo, " ")),
-              "tc class change dev eth1 parent 1:1 classid 1:10 htb rate 198mbit ceil 200mbit prio 1 quantum "
-              "65536");
+              "tc class change dev eth1 parent 1:1 classid 1:10 htb rate 198mbit burst 25000 "
+              "ceil 200mbit cburst 25000 prio 1 quantum 65536");
 }
 
 TEST(PlanSetup, RefusesAnyOtherTreeWithoutForce) {
