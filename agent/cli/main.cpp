@@ -8,6 +8,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
 
 #include <functional>
 #include <iostream>
@@ -26,6 +27,10 @@ int report(const Problems &problems) {
     for (const auto &problem : problems)
         std::cerr << "spillway: " << problem.text() << "\n";
     return problems.empty() ? 0 : static_cast<int>(problems.front().kind);
+}
+
+Error usage(std::string sentence, std::string hint) {
+    return {.operation = std::move(sentence), .hint = std::move(hint), .kind = ErrorKind::usage};
 }
 
 /// The options of all commands; a command's callback puts what is to be done into `action`.
@@ -203,10 +208,16 @@ int parse_and_run(int argc, char **argv) {
         if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))
             return app.exit(error); // help or version
         const auto commands = app.get_subcommands();
-        return report({{.operation = error.what(),
-                        .hint = commands.empty() ? "spillway --help lists commands and options"
-                                                 : "spillway " + commands.front()->get_name() + " --help",
-                        .kind = ErrorKind::usage}});
+        if (!commands.empty())
+            return report(
+                {usage(error.what(), fmt::format("spillway {} --help", commands.front()->get_name()))});
+        const char *hint = "spillway --help lists commands and options";
+        if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError))
+            return report({usage(error.what(), hint)});
+        const auto words = app.remaining();
+        return report({usage(words.empty() ? "no command is given"
+                                           : fmt::format("'{}' is neither command nor option", words.front()),
+                             hint)});
     }
     return report(run(line));
 }

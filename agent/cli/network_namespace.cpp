@@ -5,17 +5,14 @@
 
 #include <cerrno>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sched.h>
 
 namespace spillway {
 
 Result<> enter_network_namespace(const std::string &name) {
-    const std::string object = fmt::format("'{}'", name);
+    const std::string object = "'" + name + "'";
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
-        return fail({.operation = "network namespace",
-                     .object = object,
-                     .detail = "not a name of a network namespace",
+        return fail({.operation = object + " is no name of a network namespace",
                      .hint = "give a name that ip netns list shows",
                      .kind = ErrorKind::usage});
     Fd space;

@@ -33,8 +33,12 @@ Result<> run_purge(const Context &context) {
         return {};
     }
     const auto lock = lock_instance(paths);
-    if (!lock)
-        return fail(lock.error());
+    if (!lock) {
+        Error refused = lock.error();
+        if (agent_running(paths))
+            refused.hint = "stop it first; nothing was removed";
+        return fail(std::move(refused));
+    }
 
     // Links first: without them no program runs, and no map is written any more.
     for (const auto &folder : {paths.links, paths.progs, paths.maps, paths.root}) {

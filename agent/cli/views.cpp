@@ -228,8 +228,10 @@ PortRow port_row(const Snapshot &snapshot, const spillway_port &port) {
         row.rejected.emplace_back(name, count_of(snapshot, port.ifindex, counter));
     if (port.ifindex == 0)
         return row;
-    for (std::uint64_t i = port.first_queue; i < std::uint64_t{port.first_queue} + port.queue_count; i++) {
-        if (i >= snapshot.queues.size() || snapshot.queues[i].ifindex != port.ifindex)
+    const auto end =
+        std::min<std::uint64_t>(std::uint64_t{port.first_queue} + port.queue_count, snapshot.queues.size());
+    for (std::uint64_t i = port.first_queue; i < end; i++) {
+        if (snapshot.queues[i].ifindex != port.ifindex)
             continue; // the agent is about to change them
         row.queues.push_back(queue_row(snapshot, snapshot.queues[i]));
         if (row.queues.back().waterline && !row.waiting)
@@ -323,6 +325,8 @@ std::string waiting_name(spillway_waiting waiting) {
         return "no_tcx";
     case SPILLWAY_WAITING_NO_XDP:
         return "no_xdp";
+    case SPILLWAY_WAITING_STARTING:
+        return "starting";
     }
     return "unknown";
 }

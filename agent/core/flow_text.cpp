@@ -133,9 +133,8 @@ Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments) {
         return not_a_flow("VXLAN flows are not supported by this version",
                           "leave 'vni' out to name a flow that is in no tunnel");
     if (words.size() != 3)
-        return not_a_flow(words.empty() ? "it has no words"
-                                        : fmt::format("'{}' has {} words instead of 3", fmt::join(words, " "),
-                                                      words.size()));
+        return not_a_flow(
+            fmt::format("'{}' is not three words: protocol, source, destination", fmt::join(words, " ")));
     const auto proto = parse_protocol(words[0]);
     if (!proto)
         return not_a_flow(fmt::format("'{}' is not a protocol", words[0]),

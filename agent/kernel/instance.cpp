@@ -91,9 +91,7 @@ Result<> valid_instance(std::string_view name) {
     };
     if (!name.empty() && name.size() <= 32 && std::ranges::all_of(name, allowed))
         return {};
-    return fail({.operation = "instance",
-                 .object = fmt::format("'{}'", name),
-                 .detail = "not a name of an instance",
+    return fail({.operation = fmt::format("'{}' is no name of an instance", name),
                  .hint = "1 to 32 letters, digits, '_' and '-'",
                  .kind = ErrorKind::usage});
 }

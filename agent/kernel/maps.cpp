@@ -44,7 +44,7 @@ struct OpenMap {
 std::unexpected<Error> no_data_path(const Paths &paths, std::string detail) {
     return fail({.operation = fmt::format("instance {}", paths.instance),
                  .detail = std::move(detail),
-                 .hint = "start the agent: spillway agent",
+                 .hint = fmt::format("start the agent: spillway --instance {} agent", paths.instance),
                  .kind = ErrorKind::no_data_path});
 }
 
@@ -273,7 +273,8 @@ Result<spillway_edit_result> Maps::edit(spillway_edit change) const {
                      .object = "edit",
                      .number = -result,
                      .hint = result == -EPERM ? std::string(privilege_hint) : ""});
-    return static_cast<spillway_edit_result>(options.retval);
+    return options.retval <= SPILLWAY_EDIT_EXISTS ? static_cast<spillway_edit_result>(options.retval)
+                                                  : SPILLWAY_EDIT_BAD;
 }
 
 } // namespace spillway

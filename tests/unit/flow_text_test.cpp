@@ -109,9 +109,10 @@ TEST_P(FlowTextRefuses, WithASentenceAndAHint) {
 
 INSTANTIATE_TEST_SUITE_P(
     FlowText, FlowTextRefuses,
-    testing::Values(Refusal{{}, "no words"}, Refusal{{"", " "}, "no words"}, Refusal{{"udp"}, "has 1 words"},
-                    Refusal{{"udp", "10.0.0.1:1"}, "has 2 words"},
-                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "more"}, "has 4 words"},
+    testing::Values(Refusal{{}, "'' is not three words"}, Refusal{{"", " "}, "'' is not three words"},
+                    Refusal{{"udp"}, "'udp' is not three words"},
+                    Refusal{{"udp", "10.0.0.1:1"}, "'udp 10.0.0.1:1' is not three words"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "more"}, "more' is not three words"},
                     Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "7"},
                             "VXLAN flows are not supported by this version"},
                     Refusal{{"UDP", "10.0.0.1:1", "10.0.0.2:2"}, "'UDP' is not a protocol"},
