@@ -691,7 +691,7 @@ void setup(const Namespace &ns, const std::string &port, const std::string &rate
     must(ns, {spillway_program(), "setup", port, "--rate", rate});
 }
 
-Agent::Agent(const Namespace &ns, nlohmann::json config, bool wait_for_ports)
+Agent::Agent(const Namespace &ns, const nlohmann::json &config, bool wait_for_ports)
     : ns_(ns), instance_(unique_name()), directory_(fs::temp_directory_path() / instance_),
       config_file_(directory_ + "/spillway.json"), exceptions_(std::uncaught_exceptions()) {
     if (!fs::create_directory(directory_))

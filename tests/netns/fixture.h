@@ -246,7 +246,7 @@ void setup(const Namespace &ns, const std::string &port, const std::string &rate
 class Agent {
   public:
     /// Starts it and returns when it runs and no port is waiting; `wait_for_ports` false: when it runs.
-    Agent(const Namespace &ns, nlohmann::json config, bool wait_for_ports = true);
+    Agent(const Namespace &ns, const nlohmann::json &config, bool wait_for_ports = true);
     /// Stops the agent, purges its instance, and prints its log if the test has failed.
     ~Agent();
     Agent(const Agent &) = delete;

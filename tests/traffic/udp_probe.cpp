@@ -165,7 +165,8 @@ Result<nlohmann::json> probe(const ProbeOptions &options) {
         const std::uint64_t due = start + static_cast<std::uint64_t>(stamp.sequence / hz * 1e9);
         if (readable_before(*socket, due))
             answers.take_all(*socket);
-        if ((stamp.sent_ns = now_ns()) < due)
+        stamp.sent_ns = now_ns();
+        if (stamp.sent_ns < due)
             continue;
         std::memcpy(payload.data(), &stamp, sizeof stamp);
         // A request that the host itself refuses is a lost one.
