@@ -204,6 +204,7 @@ spillway_port *PortTable::claim_slot(int ifindex) {
     }
     if (free != nullptr) {
         *free = {};
+        free->waiting = SPILLWAY_WAITING_STARTING;
         publish(free->ifindex, wanted);
     }
     return free;

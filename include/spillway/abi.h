@@ -102,6 +102,7 @@ enum spillway_waiting {
     SPILLWAY_WAITING_NO_ROOM = 9,      /* more ports or queues than the maps hold */
     SPILLWAY_WAITING_NO_TCX = 10,      /* the kernel has no tcx links */
     SPILLWAY_WAITING_NO_XDP = 11,      /* trap: native or generic, and the driver refuses */
+    SPILLWAY_WAITING_STARTING = 12,    /* the agent is about to serve it */
 };
 
 /* Where CIPs are trapped. */

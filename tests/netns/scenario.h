@@ -41,11 +41,11 @@ inline nlohmann::json configuration(const Way &way, const Words &ports, const Wo
     return {{"ports", all}, {"detection", way.detection}, {"cip", way.cip}};
 }
 
-/// Host – switch – receiver; the bottleneck of 200 Mbit/s leaves the switch.
+/// Host – switch – receiver; the bottleneck leaves the switch.
 class Bottleneck {
   public:
-    explicit Bottleneck(ChainOptions options = {}) : chain(1, std::move(options)) {
-        setup(chain.node(1), "eth1", "200mbit");
+    explicit Bottleneck(const std::string &rate = "200mbit") : chain(1) {
+        setup(chain.node(1), "eth1", rate);
         setup(chain.host(), "eth1", "1gbit");
     }
 
