@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
@@ -16,8 +15,6 @@
 
 namespace spillway {
 namespace {
-
-constexpr int not_supported = 524; ///< ENOTSUPP, which the kernel has and user space does not
 
 /// What a map of this layout looks like; entries 0: any number.
 struct Shape {
@@ -84,11 +81,6 @@ Result<OpenMap> open_map(const Paths &paths, const Shape &shape) {
     return OpenMap{std::move(*fd), info.max_entries};
 }
 
-/// The batch calls answer 524, and kernels that do not know them EINVAL.
-bool no_batches(int number) {
-    return number == not_supported || number == EOPNOTSUPP || number == EINVAL;
-}
-
 std::unexpected<Error> cannot_read(std::string_view name, int number) {
     return fail({.operation = "read map",
                  .object = std::string(name),
@@ -96,30 +88,30 @@ std::unexpected<Error> cannot_read(std::string_view name, int number) {
                  .hint = number == EACCES || number == EPERM ? std::string(privilege_hint) : ""});
 }
 
-/// All entries, a batch a call; none when the kernel has no batches for this map.
+/// All entries, a batch a call. The kernel gives whole buckets, so no key comes twice.
 template <class Key, class Value>
-Result<std::optional<std::vector<std::pair<Key, Value>>>> read_batches(int fd, std::string_view name) {
+Result<std::vector<std::pair<Key, Value>>> read_hash(int fd, const Shape &shape) {
+    constexpr std::size_t largest_batch = 1U << 20U;
+    constexpr int most_retries = 10;
     std::vector<std::pair<Key, Value>> entries;
     std::vector<Key> keys(1024);
     std::vector<Value> values(keys.size());
     std::array<std::byte, sizeof(Key)> position{};
     bool first = true;
-    for (int interrupted = 0;;) {
+    for (int retries = 0;;) {
         auto count = static_cast<std::uint32_t>(keys.size());
         std::array<std::byte, sizeof(Key)> next{};
         const int result = ::bpf_map_lookup_batch(fd, first ? nullptr : position.data(), next.data(),
                                                   keys.data(), values.data(), &count, nullptr);
-        if (result == -ENOSPC && keys.size() < (1U << 20)) { // one bucket holds more than the buffer
+        if (result == -ENOSPC && keys.size() < largest_batch) { // one bucket holds more than the buffer
             keys.resize(keys.size() * 2);
             values.resize(keys.size());
             continue;
         }
-        if ((result == -EAGAIN || result == -EINTR || result == -EBUSY) && ++interrupted < 10)
+        if ((result == -EAGAIN || result == -EINTR) && ++retries < most_retries)
             continue;
-        if (first && no_batches(-result))
-            return std::nullopt;
         if (result != 0 && result != -ENOENT)
-            return cannot_read(name, -result);
+            return cannot_read(shape.name, -result);
         for (std::size_t i = 0; i < count; i++)
             entries.emplace_back(keys[i], values[i]);
         if (result == -ENOENT)
@@ -127,40 +119,6 @@ Result<std::optional<std::vector<std::pair<Key, Value>>>> read_batches(int fd, s
         position = next;
         first = false;
     }
-}
-
-/// All entries, one by one. The kernel starts again from the first when the last key was deleted meanwhile:
-/// the keys seen tell, and the number of steps is bounded.
-template <class Key, class Value>
-Result<std::vector<std::pair<Key, Value>>> read_one_by_one(int fd, std::string_view name,
-                                                           std::uint32_t capacity) {
-    const auto less = [](const Key &a, const Key &b) { return std::memcmp(&a, &b, sizeof(Key)) < 0; };
-    std::map<Key, Value, decltype(less)> entries(less);
-    Key key{};
-    Key next{};
-    const std::uint64_t limit = std::uint64_t{capacity} * 4 + 16;
-    for (std::uint64_t step = 0; step < limit; step++) {
-        const int result = ::bpf_map_get_next_key(fd, step == 0 ? nullptr : &key, &next);
-        if (result == -ENOENT)
-            break;
-        if (result != 0)
-            return cannot_read(name, -result);
-        Value value{};
-        if (::bpf_map_lookup_elem(fd, &next, &value) == 0)
-            entries.insert_or_assign(next, value);
-        key = next;
-    }
-    return std::vector<std::pair<Key, Value>>(entries.begin(), entries.end());
-}
-
-template <class Key, class Value>
-Result<std::vector<std::pair<Key, Value>>> read_hash(int fd, const Shape &shape, std::uint32_t capacity) {
-    auto batches = read_batches<Key, Value>(fd, shape.name);
-    if (!batches)
-        return fail(batches.error());
-    if (*batches)
-        return std::move(**batches);
-    return read_one_by_one<Key, Value>(fd, shape.name, capacity);
 }
 
 } // namespace
@@ -213,8 +171,8 @@ Result<Maps> Maps::open(const Paths &paths) {
     std::uint32_t entries = 0;
     for (auto &&done :
          {open_hash(flows_shape, maps.flows_, maps.flows_capacity_),
-          open_hash(upstream_shape, maps.upstream_, maps.upstream_capacity_),
-          open_hash(counters_shape, maps.counters_, maps.counters_capacity_),
+          open_hash(upstream_shape, maps.upstream_, entries),
+          open_hash(counters_shape, maps.counters_, entries),
           open_hash(suspects_shape, maps.suspects_, entries), open_hash(events_shape, maps.events_, entries),
           open_array(queues_shape, maps.queues_), open_array(ports_shape, maps.ports_)}) {
         if (!done)
@@ -241,17 +199,15 @@ std::span<spillway_port> Maps::ports() const {
 }
 
 Result<FlowEntries> Maps::read_flows() const {
-    return read_hash<spillway_flow_key, spillway_flow>(flows_.get(), flows_shape, flows_capacity_);
+    return read_hash<spillway_flow_key, spillway_flow>(flows_.get(), flows_shape);
 }
 
 Result<UpstreamEntries> Maps::read_upstreams() const {
-    return read_hash<spillway_flow_key, spillway_upstream>(upstream_.get(), upstream_shape,
-                                                           upstream_capacity_);
+    return read_hash<spillway_flow_key, spillway_upstream>(upstream_.get(), upstream_shape);
 }
 
 Result<Counters> Maps::read_counters() const {
-    auto entries =
-        read_hash<spillway_counter_key, std::uint64_t>(counters_.get(), counters_shape, counters_capacity_);
+    auto entries = read_hash<spillway_counter_key, std::uint64_t>(counters_.get(), counters_shape);
     if (!entries)
         return fail(entries.error());
     Counters counters;

@@ -87,8 +87,6 @@ class Maps {
     Fd events_;
     Fd edit_;
     std::uint32_t flows_capacity_ = 0;
-    std::uint32_t upstream_capacity_ = 0;
-    std::uint32_t counters_capacity_ = 0;
     Mapping settings_;
     Mapping queues_;
     Mapping ports_;
