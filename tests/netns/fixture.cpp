@@ -691,18 +691,24 @@ void setup(const Namespace &ns, const std::string &port, const std::string &rate
     must(ns, {spillway_program(), "setup", port, "--rate", rate});
 }
 
+// The inner constructor has returned when start() throws: the destructor runs, and cleans up.
 Agent::Agent(const Namespace &ns, const nlohmann::json &config, bool wait_for_ports)
-    : ns_(ns), instance_(unique_name()), directory_(fs::temp_directory_path() / instance_),
+    : Agent(ns, config, unique_name()) {
+    start(wait_for_ports);
+}
+
+Agent::Agent(const Namespace &ns, const nlohmann::json &config, std::string instance)
+    : ns_(ns), instance_(std::move(instance)), directory_(fs::temp_directory_path() / instance_),
       config_file_(directory_ + "/spillway.json"), exceptions_(std::uncaught_exceptions()) {
     if (!fs::create_directory(directory_))
         give_up(directory_ + " exists already");
     write(config);
-    start(wait_for_ports);
 }
 
 Agent::~Agent() {
     try {
-        stop();
+        if (process_)
+            stop();
         // 3: the test has purged it already, or it never got so far.
         const Output purged = command({"purge"});
         EXPECT_TRUE(purged.code == 0 || purged.code == 3) << "purge: " << purged.err;

@@ -269,6 +269,7 @@ class Agent {
     void reload(const nlohmann::json &config); ///< new configuration and SIGHUP
 
   private:
+    Agent(const Namespace &ns, const nlohmann::json &config, std::string instance); // not yet started
     void write(const nlohmann::json &config) const;
     [[nodiscard]] bool serving(bool ports_too) const;
 

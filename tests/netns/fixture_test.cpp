@@ -88,6 +88,21 @@ TEST(Fixture, ProcessEndsWithItsObject) {
     EXPECT_FALSE(sleeper.running());
 }
 
+TEST(Fixture, WhatAKilledTestLeftIsSwept) {
+    const Namespace ns("sw1");
+    Process dead({"true"});
+    ASSERT_EQ(dead.wait(5), 0);
+    const std::string left_over = fmt::format("spw-{}-1-sw1", dead.pid());
+    const std::string others = fmt::format("spx-{}-1-sw1", dead.pid());
+    ASSERT_EQ(run({"ip", "netns", "add", left_over}).code, 0);
+    ASSERT_EQ(run({"ip", "netns", "add", others}).code, 0);
+    EXPECT_EQ(run({"/proc/self/exe", "--gtest_filter=Fixture.NamespaceEndsWithItsObject"}).code, 0);
+    EXPECT_FALSE(exists(left_over));
+    EXPECT_TRUE(exists(others));
+    EXPECT_TRUE(exists(ns.name()));
+    EXPECT_EQ(run({"ip", "netns", "del", others}).code, 0);
+}
+
 TEST(Fixture, EventuallyTellsWhetherItHeld) {
     int looks = 0;
     EXPECT_TRUE(eventually(5, [&] { return ++looks == 3; }));
@@ -128,7 +143,7 @@ TEST(Fixture, CaptureSeesInjectedFrames) {
     EXPECT_EQ(seen[1].bytes, frame);
     EXPECT_EQ(seen[1].vlan_tci, 0x6007);
 
-    ASSERT_FALSE(sent.frames().empty());
+    ASSERT_TRUE(eventually(2, [&] { return !sent.frames().empty(); }));
     EXPECT_TRUE(sent.frames().front().outgoing);
     EXPECT_TRUE(silent.frames().empty());
 }
@@ -195,6 +210,31 @@ TEST(Fixture, TcpElephantsFillTheBottleneck) {
         EXPECT_LT(delivered["mbit"], 200);
         EXPECT_GT(sent["flows"][0]["rtt_us"], 5000);
     }
+}
+
+TEST(Fixture, AgentStartsStopsAndLeavesNothing) {
+    const Chain chain(1);
+    const Namespace &node = chain.node(1);
+    setup(node, "eth1", "200mbit");
+    const json config = {{"ports", {{{"name", "eth1"}}}}};
+    std::string pins;
+    std::string file;
+    {
+        Agent agent(node, config);
+        pins = "/sys/fs/bpf/spillway/" + agent.instance();
+        file = agent.config_file();
+        EXPECT_TRUE(std::filesystem::exists(pins));
+        EXPECT_EQ(agent.status()["ports"][0]["name"], "eth1");
+        EXPECT_EQ(agent.flows(), json::array());
+        agent.kill();
+        EXPECT_EQ(agent.status()["agent"]["running"], false);
+        agent.start();
+        EXPECT_EQ(agent.status()["agent"]["pid"], agent.process().pid());
+        EXPECT_EQ(agent.stop(), 0);
+    }
+    EXPECT_FALSE(std::filesystem::exists(pins));
+    EXPECT_FALSE(std::filesystem::exists(file));
+    EXPECT_THROW(Agent(node, {{"ports", "none"}}), std::runtime_error); // ends at once with exit code 2
 }
 
 TEST(Fixture, BadTrafficOptionsAreRefused) {
