@@ -4,6 +4,8 @@
 #include "tests/netns/scenario.h"
 
 #include <cstdio>
+#include <gmock/gmock.h>
+#include <sstream>
 
 namespace {
 
@@ -104,9 +106,19 @@ INSTANTIATE_TEST_SUITE_P(Of, Isolation,
 
 class Guard : public testing::TestWithParam<Way> {
   protected:
-    /// Repeats a fresh elephant beside steady victims of 1, 2 and 4 % of the rate. Returns how often anybody
-    /// but the elephant was marked; stops at the first such round if asked.
-    static std::uint64_t wrong_marks(const json &config, int repeats, bool stop_at_first) {
+    /// Lines of the agent's log that tell of a mark.
+    static std::vector<std::string> marks(const Agent &agent) {
+        std::vector<std::string> found;
+        std::istringstream log(agent.log());
+        for (std::string line; std::getline(log, line);)
+            if (line.find("info: marked ") != std::string::npos)
+                found.push_back(line);
+        return found;
+    }
+
+    /// Repeats a fresh elephant beside steady victims of 1, 2 and 4 % of the rate. Returns the marks of
+    /// anybody but the elephants; ends at the first if asked.
+    static std::vector<std::string> wrong_marks(const json &config, int repeats, bool stop_at_first) {
         const Bottleneck lab;
         const std::string to = lab.chain.receiver_address();
         const Agent node(lab.node(), config);
@@ -115,35 +127,48 @@ class Guard : public testing::TestWithParam<Way> {
         std::vector<std::unique_ptr<Traffic>> victims;
         for (const int percent : {1, 2, 4})
             victims.push_back(std::make_unique<Traffic>(
-                lab.host(), fmt::format("probe --to {} --port 7000 --mbit {} --size 400 --seconds 110", to,
+                lab.host(), fmt::format("probe --to {} --port 7000 --mbit {} --size 400 --seconds 280", to,
                                         2 * percent)));
-        std::uint64_t elephants = 0;
-        std::uint64_t wrong = 0;
-        for (int i = 0; i < repeats && !(stop_at_first && wrong != 0); i++) {
-            Traffic(lab.host(), fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 0.6", to))
-                .result();
-            elephants++;
-            EXPECT_TRUE(eventually(5, [&] { return marked_total(node.status(), "eth1") >= elephants; }))
-                << "elephant " << i << " was not found";
+        std::vector<std::string> wrong;
+        int elephants = 0;
+        // On a busy machine an elephant may not get the time to be one: such a round does not count.
+        for (int tries = 0; elephants < repeats && tries < 2 * repeats && !(stop_at_first && !wrong.empty());
+             tries++) {
+            const json sent =
+                Traffic(lab.host(), fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 0.8", to))
+                    .result();
+            const std::string flow = fmt::format(":{} {}:6000 ", sent["from_port"].get<int>(), to);
+            const auto found = [&] {
+                return std::ranges::any_of(marks(node), [&](const std::string &line) {
+                    return line.find(flow) != std::string::npos;
+                });
+            };
+            if (sent["mbit"] > 260)
+                elephants++;
+            EXPECT_TRUE(sent["mbit"] <= 260 || eventually(2, found)) << "not found: " << sent.dump();
             EXPECT_TRUE(stop_at_first || eventually(5, [&] { return node.flows().empty(); }))
                 << node.flows().dump(1);
-            // One mark an elephant; every further one hit a victim.
-            wrong = marked_total(node.status(), "eth1") - elephants;
+            wrong = marks(node);
+            std::erase_if(wrong, [&to](const std::string &line) {
+                return line.find(fmt::format(" {}:6000 ", to)) != std::string::npos;
+            });
         }
+        EXPECT_TRUE(stop_at_first || elephants == repeats) << "the machine is too busy for elephants";
+        EXPECT_EQ(marks(node).size(), marked_total(node.status(), "eth1")) << "every mark is in the log";
         return wrong;
     }
 };
 
 // Must show 2: the victim is never marked: 20 repeats, each a fresh elephant.
 TEST_P(Guard, NeverMarksAVictim) {
-    EXPECT_EQ(wrong_marks(configuration(GetParam(), {"eth1"}, {"eth0"}), 20, false), 0U);
+    EXPECT_THAT(wrong_marks(configuration(GetParam(), {"eth1"}, {"eth0"}), 20, false), testing::IsEmpty());
 }
 
 // … and the same harness catches a wrong mark when nothing guards.
 TEST_P(Guard, OffMarksVictims) {
     json config = configuration(GetParam(), {"eth1"}, {"eth0"});
     config["detection"]["guard"] = "off";
-    EXPECT_GT(wrong_marks(config, 20, true), 0U);
+    EXPECT_THAT(wrong_marks(config, 20, true), testing::Not(testing::IsEmpty()));
 }
 
 INSTANTIATE_TEST_SUITE_P(With, Guard, testing::ValuesIn(ways), way_name);
