@@ -3,6 +3,7 @@
 
 #include "agent/core/clock.h"
 #include "agent/core/flow_text.h"
+#include "agent/daemon/publish.h"
 
 #include <bpf/bpf.h>
 #include <spdlog/spdlog.h>
@@ -212,9 +213,16 @@ void CipEngine::sweep(const FlowEntries &flows) {
     std::erase_if(told_by_, [&](const auto &entry) {
         return !marked_flows.contains(entry.first) && !pending_.contains(entry.first);
     });
+    // Each request for an upstream node moves this time; without one, and with nothing known, there is
+    // nothing to forget.
+    const std::uint64_t asked_ns = observe(maps_.settings()->learn_until_ns);
+    if (flows.empty() && nothing_known_ && asked_ns == asked_ns_)
+        return;
     const auto upstreams = maps_.read_upstreams();
     if (!upstreams)
         return;
+    asked_ns_ = asked_ns;
+    nothing_known_ = upstreams->empty();
     for (const auto &[key, node] : *upstreams) {
         const bool wanted = node.wanted_until_ns != 0 && spillway_since(node.wanted_until_ns, now) > 0;
         if (wanted || marked_flows.contains(key) || pending_.contains(key))

@@ -73,6 +73,8 @@ class CipEngine {
     CipConfig config_;
     CipLimits limits_;
     std::uint64_t window_ns_ = 0;
+    std::uint64_t asked_ns_ = 0; ///< settings.learn_until_ns when `upstream` was last read
+    bool nothing_known_ = false; ///< it was empty then
     std::map<spillway_flow_key, Pending, KeyLess> pending_;   ///< by key without port
     std::map<spillway_flow_key, Neighbour, KeyLess> told_by_; ///< who sent us a CIP for the flow
     std::map<std::uint32_t, RateLimit> rates_;                ///< by ifindex

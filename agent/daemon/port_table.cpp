@@ -146,6 +146,8 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
     Served &served = served_[link.ifindex];
     served.slot = static_cast<std::size_t>(port - maps_.ports().data());
     served.config = config;
+    if (!served.name.empty() && served.name != link.name)
+        rename_links(paths_, served.name, link.name);
     served.name = link.name;
 
     copy_name(port->name, link.name);
@@ -349,6 +351,7 @@ Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const L
     if (config.trap == TrapMode::generic || config.trap == TrapMode::native ||
         (config.trap == TrapMode::automatic && !veth)) {
         const bool generic = config.trap == TrapMode::generic;
+        remove_link(paths_, link.name, generic ? Hook::xdp_native : Hook::xdp_generic); // a port takes one
         auto done = hang(generic ? Hook::xdp_generic : Hook::xdp_native, programs.trap_fd());
         if (done) {
             trap = generic ? SPILLWAY_TRAP_GENERIC : SPILLWAY_TRAP_NATIVE;
@@ -379,8 +382,10 @@ void PortTable::release(int ifindex) {
     for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX))
         if (port.ifindex == static_cast<std::uint32_t>(ifindex))
             release_slot(port);
-    if (served_.erase(ifindex) != 0)
-        spdlog::info("port {} is gone", ifindex);
+    if (const auto found = served_.find(ifindex); found != served_.end()) {
+        spdlog::info("{}: gone", found->second.name);
+        served_.erase(found);
+    }
 }
 
 void PortTable::detach_all() {

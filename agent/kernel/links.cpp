@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
 namespace spillway {
@@ -99,6 +100,11 @@ Result<> ensure_link(const Paths &paths, std::string_view port, int ifindex, Hoo
 
 void remove_link(const Paths &paths, std::string_view port, Hook hook) {
     ::unlink((paths.links / link_name(port, hook)).c_str());
+}
+
+void rename_links(const Paths &paths, std::string_view from, std::string_view to) {
+    for (const Hook hook : {Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic})
+        ::rename((paths.links / link_name(from, hook)).c_str(), (paths.links / link_name(to, hook)).c_str());
 }
 
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep) {

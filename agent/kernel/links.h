@@ -24,6 +24,9 @@ Result<> ensure_link(const Paths &paths, std::string_view port, int ifindex, Hoo
 /// Removes the port's link at the hook, if there is one; the program stops running there.
 void remove_link(const Paths &paths, std::string_view port, Hook hook);
 
+/// The port has another name now: its links get it too, and go on running.
+void rename_links(const Paths &paths, std::string_view from, std::string_view to);
+
 /// Removes every link whose file name is not in `keep`.
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep);
 
