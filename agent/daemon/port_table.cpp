@@ -82,6 +82,7 @@ spillway_port *PortTable::port_of(int ifindex) const {
 
 std::vector<int> PortTable::ifindexes() const {
     std::vector<int> all;
+    all.reserve(served_.size());
     for (const auto &[ifindex, served] : served_)
         all.push_back(ifindex);
     return all;

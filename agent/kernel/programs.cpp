@@ -151,7 +151,7 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
     spillway_bpf *skeleton = programs.skeleton_.get();
     if (skeleton == nullptr)
         return fail(load_error(errno));
-    skeleton->rodata->kernel_read = options.kernel_read;
+    skeleton->rodata->kernel_read = options.kernel_read ? 1 : 0;
     skeleton->rodata->cip_ethertype = options.ethertype;
     bpf_map__set_max_entries(skeleton->maps.flows, options.flow_capacity);
     bpf_map__set_max_entries(skeleton->maps.upstream, options.flow_capacity);

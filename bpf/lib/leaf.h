@@ -12,8 +12,8 @@
 #include "kernel_types.h"
 #include "spillway/abi.h"
 
-/* Set before loading when the kernel offers the two functions below (a probe, not a version). */
-const volatile bool kernel_read __weak = false;
+/* Set to 1 before loading when the kernel offers the two functions below (a probe, not a version). */
+const volatile __u8 kernel_read __weak = 0;
 
 extern void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
 extern void *bpf_rdonly_cast(const void *, __u32) __ksym __weak;
