@@ -14,7 +14,7 @@ static __always_inline int edit_mark(struct spillway_settings *set, const struct
                                      bool manual) {
     const __u64 now = bpf_ktime_get_ns();
     struct spillway_port *port = find_port(edit->key.port);
-    if (!port)
+    if (!port || !port->ifindex) /* 0 would find a free slot */
         return SPILLWAY_EDIT_BAD;
     struct spillway_flow fresh = {
         .mark = SPILLWAY_MARK_CONGESTED,
