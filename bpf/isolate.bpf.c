@@ -12,7 +12,7 @@
 #include "lib/mark.h"
 #include "lib/packet.h"
 
-#define MAJOR(classid) ((classid) & 0xffff0000U)
+#define MAJOR(classid) ((classid)&0xffff0000U)
 
 /* One packet on its way through this program. */
 struct packet {
@@ -69,8 +69,7 @@ static __always_inline __u32 add_suspect(struct packet *packet, __u32 window, __
     const __u32 second_bytes = second->window == window ? second->bytes : 0;
     const bool mine = first->tag == tag && first_bytes;
     const bool second_mine = second->tag == tag && second_bytes;
-    struct spillway_suspect *slot =
-        mine || (!second_mine && first_bytes <= second_bytes) ? first : second;
+    struct spillway_suspect *slot = mine || (!second_mine && first_bytes <= second_bytes) ? first : second;
     const __u32 sum = spillway_suspect_add(slot, tag, packet->queue_index, window, length);
     __u64 *heaviest = &packet->queue->heaviest[window & 1];
     if (sum > spillway_heaviest_bytes(*heaviest, window))
@@ -83,11 +82,11 @@ static __always_inline __u32 isolation_of(const struct packet *packet) {
     return n > 1 ? (__u32)(packet->hash >> 8) % n & (SPILLWAY_ISOLATION_MAX - 1) : 0;
 }
 
-/* Puts the packet into the isolation class, and remembers when it will have left it. */
-static __always_inline void isolate(struct __sk_buff *skb, struct packet *packet,
-                                    struct spillway_flow *flow, __u32 isolation, bool known,
-                                    const struct reading *reading) {
-    struct spillway_queue *queue = packet->queue;
+/* Notes in the flow's entry where the packet waits isolated, and when it will have left. */
+static __always_inline void note(const struct __sk_buff *skb, const struct packet *packet,
+                                 struct spillway_flow *flow, __u32 isolation, bool known,
+                                 const struct reading *reading) {
+    const struct spillway_queue *queue = packet->queue;
     flow->queue = packet->queue_index;
     flow->isolation = isolation;
     flow->ingress = skb->ingress_ifindex;
@@ -99,8 +98,13 @@ static __always_inline void isolate(struct __sk_buff *skb, struct packet *packet
             flow->drain_base = reading->sent_bytes;
         }
         flow->drain_generation = known ? leaf->generation : 0;
-        set_priority(skb, leaf->classid);
     }
+}
+
+/* Puts the packet into the isolation class. */
+static __always_inline void isolate(struct __sk_buff *skb, const struct packet *packet, __u32 isolation) {
+    if (packet->queue->isolation_count)
+        set_priority(skb, packet->queue->isolation[isolation].classid);
 }
 
 /* Whether the flow's earlier packets have left its isolation leaf. */
@@ -123,8 +127,8 @@ static __always_inline enum spillway_drained drained(const struct packet *packet
     /* Readings that still come will tell; otherwise nobody will. */
     const bool readings = leaf->read_ns && spillway_since(packet->set->heartbeat_ns, leaf->read_ns) <
                                                (__s64)packet->set->stale_agent_ns;
-    const bool agent = spillway_since(flow->last_seen_ns, packet->set->heartbeat_ns) <
-                       (__s64)packet->set->stale_agent_ns;
+    const bool agent =
+        spillway_since(flow->last_seen_ns, packet->set->heartbeat_ns) < (__s64)packet->set->stale_agent_ns;
     return readings && agent ? SPILLWAY_DRAINED_NO : SPILLWAY_DRAINED_UNKNOWN;
 }
 
@@ -162,7 +166,8 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
     } else if (packet->above_low) {
         add_suspect(packet, spillway_window(bpf_ktime_get_ns(), packet->set->window_ns), skb->wire_len);
     }
-    isolate(skb, packet, flow, isolation, known && kernel_read, &reading);
+    note(skb, packet, flow, isolation, known && kernel_read, &reading);
+    isolate(skb, packet, isolation);
     __sync_fetch_and_add(&flow->packets, 1);
     __sync_fetch_and_add(&flow->bytes, skb->wire_len);
     return true;
@@ -200,18 +205,16 @@ static __always_inline void mark(struct __sk_buff *skb, struct packet *packet, _
         .packets = 1,
         .bytes = skb->wire_len,
     };
-    isolate(skb, packet, &flow, isolation, known && kernel_read, &reading);
+    note(skb, packet, &flow, isolation, known && kernel_read, &reading);
     const int result = insert_mark(packet->set, packet->port, &packet->key, &flow);
-    if (result == SPILLWAY_EDIT_EXISTS)
-        return;
-    if (result != SPILLWAY_EDIT_DONE) {
+    if (result != SPILLWAY_EDIT_DONE && result != SPILLWAY_EDIT_EXISTS) {
         /* No entry, no isolation: later packets of the flow would overtake this one. */
-        set_priority(skb, packet->queue->normal.classid == SPILLWAY_CLASS_ROOT
-                              ? 0
-                              : packet->queue->normal.classid);
         count(packet->port->ifindex, SPILLWAY_LOST_TABLE_FULL, 1);
         return;
     }
+    isolate(skb, packet, isolation);
+    if (result == SPILLWAY_EDIT_EXISTS) /* another CPU was first */
+        return;
     __sync_fetch_and_add(&packet->queue->marked_total, 1);
     report_marked(skb, packet, now);
 }
@@ -249,19 +252,21 @@ static __always_inline void judge(struct __sk_buff *skb, struct packet *packet) 
 
 SEC("tc")
 int spillway_isolate(struct __sk_buff *skb) {
-    struct packet packet = {};
+    struct packet packet;
     packet.set = get_settings();
     packet.port = find_port(skb->ifindex);
     if (!packet.set || !packet.port || !packet.port->queue_count)
         return TC_ACT_UNSPEC;
     if (!select_queue(&packet, skb->priority))
         return TC_ACT_UNSPEC;
+    packet.amount = 0;
+    packet.above_low = false;
     const struct spillway_waterline *waterline = &packet.queue->waterline;
     if (waterline->set) {
         struct reading reading;
         if (read_leaf(skb, &packet.queue->normal, &reading)) {
-            packet.amount = spillway_amount(waterline, reading.backlog_bytes, reading.backlog_packets,
-                                            skb->wire_len);
+            packet.amount =
+                spillway_amount(waterline, reading.backlog_bytes, reading.backlog_packets, skb->wire_len);
             packet.above_low = packet.amount > waterline->low;
         }
     }
@@ -275,8 +280,9 @@ int spillway_isolate(struct __sk_buff *skb) {
         return TC_ACT_UNSPEC;
     }
     packet.key.port = packet.port->ifindex;
-    packet.hash = spillway_hash(&packet.key);
     struct spillway_flow *flow = bpf_map_lookup_elem(&flows, &packet.key);
+    /* Only the guard and a choice of isolation classes ask for it. */
+    packet.hash = packet.above_low || packet.queue->isolation_count > 1 ? spillway_hash(&packet.key) : 0;
     if (flow && flow->mark == SPILLWAY_MARK_CONGESTED && pass_marked(skb, &packet, flow))
         return TC_ACT_UNSPEC;
     if (packet.above_low)

@@ -10,25 +10,32 @@
 
 #include "spillway/flow_key.h"
 
-/* Ethernet, two tags, IPv6 with a few extension headers, TCP: what is pulled when headers lie in fragments. */
+/* Ethernet, two tags, IPv6 with a few extension headers, TCP: what is pulled when headers lie in fragments.
+ */
 #define PULL_BYTES 192
 
-/* Own functions: the parser is unrolled once, not at each call. */
-static __noinline int parse_linear(struct __sk_buff *skb, struct spillway_flow_key *key,
-                                   struct spillway_layout *layout) {
+static __always_inline enum spillway_reason parse_linear(struct __sk_buff *skb, int extensions,
+                                                         struct spillway_flow_key *key,
+                                                         struct spillway_layout *layout) {
     __builtin_memset(key, 0, sizeof(*key));
     return spillway_parse_frame((const __u8 *)(long)skb->data, (const __u8 *)(long)skb->data_end,
-                                skb->vlan_present ? 1 : 0, key, layout);
+                                skb->vlan_present ? 1 : 0, extensions, key, layout);
 }
 
-/* Fills in everything but the key's port. Headers may lie outside the linear part (GRO, sendfile). */
+/* Headers outside the linear part (GRO, sendfile), IPv6 extension headers. */
+static __noinline int parse_rare(struct __sk_buff *skb, struct spillway_flow_key *key,
+                                 struct spillway_layout *layout) {
+    bpf_skb_pull_data(skb, skb->len < PULL_BYTES ? skb->len : PULL_BYTES);
+    return parse_linear(skb, SPILLWAY_EXTENSIONS_MAX, key, layout);
+}
+
+/* Fills in everything but the key's port. What nearly all packets look like is parsed in place: a call costs
+ * as much as the parser, and its loop over extension headers costs the verifier more than all the rest. */
 static __always_inline enum spillway_reason parse_skb(struct __sk_buff *skb, struct spillway_flow_key *key,
                                                       struct spillway_layout *layout) {
-    int reason = parse_linear(skb, key, layout);
-    if (reason == SPILLWAY_TOO_SHORT) {
-        bpf_skb_pull_data(skb, skb->len < PULL_BYTES ? skb->len : PULL_BYTES);
-        reason = parse_linear(skb, key, layout);
-    }
+    const enum spillway_reason reason = parse_linear(skb, 0, key, layout);
+    if (reason == SPILLWAY_TOO_SHORT || reason == SPILLWAY_TOO_MANY_EXTENSIONS)
+        return parse_rare(skb, key, layout);
     return reason;
 }
 

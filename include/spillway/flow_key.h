@@ -70,9 +70,26 @@ struct spillway_layout {
     __u32 end;     /* first byte after the transport header, or after the IP header of a 3-tuple */
 };
 
+/* Bytes of a packet, at any address. BPF has loads for that, but its compiler would not use them. */
+#ifdef __bpf__
+SPILLWAY_INLINE __u16 spillway_be16(const __u8 *p) {
+    const __u16 value = *(const __u16 *)p;
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap16(value) : value;
+}
+
+SPILLWAY_INLINE void spillway_copy(__u8 *to, const __u8 *from, int bytes) {
+    for (int i = 0; i < bytes; i += 4)
+        *(__u32 *)(to + i) = *(const __u32 *)(from + i);
+}
+#else
 SPILLWAY_INLINE __u16 spillway_be16(const __u8 *p) {
     return (__u16)((p[0] << 8) | p[1]);
 }
+
+SPILLWAY_INLINE void spillway_copy(__u8 *to, const __u8 *from, int bytes) {
+    __builtin_memcpy(to, from, (__SIZE_TYPE__)bytes);
+}
+#endif
 
 /* Transport header at `at`: ports into the key. TCP's data offset is honoured, so that `end` is right for a
  * copy of the header with its options. */
@@ -114,8 +131,8 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv4(const __u8 *start, cons
         return SPILLWAY_BAD_HEADER;
     key->family = 4;
     key->proto = p[9];
-    __builtin_memcpy(key->src, p + 12, 4);
-    __builtin_memcpy(key->dst, p + 16, 4);
+    spillway_copy(key->src, p + 12, 4);
+    spillway_copy(key->dst, p + 16, 4);
     layout->network = at;
     layout->end = at + length;
     /* More fragments, or an offset: the ports are in one fragment only, so none of them shows any. */
@@ -124,8 +141,9 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv4(const __u8 *start, cons
     return spillway_parse_transport(start, end, at + length, key, layout);
 }
 
+/* `extensions`, a constant: how many extension headers are passed over. */
 SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, const __u8 *end, __u32 at,
-                                                         struct spillway_flow_key *key,
+                                                         int extensions, struct spillway_flow_key *key,
                                                          struct spillway_layout *layout) {
     const __u8 *p = start + at;
     if (p + 40 > end)
@@ -133,12 +151,12 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, cons
     if (p[0] >> 4 != 6)
         return SPILLWAY_BAD_VERSION;
     key->family = 6;
-    __builtin_memcpy(key->src, p + 8, 16);
-    __builtin_memcpy(key->dst, p + 24, 16);
+    spillway_copy(key->src, p + 8, 16);
+    spillway_copy(key->dst, p + 24, 16);
     layout->network = at;
     __u8 next = p[6];
     at += 40;
-    for (int i = 0; i <= SPILLWAY_EXTENSIONS_MAX; i++) {
+    for (int i = 0; i <= extensions; i++) {
         const int fragment = next == SPILLWAY_PROTO_FRAGMENT;
         const int authentication = next == SPILLWAY_PROTO_AH;
         if (!fragment && !authentication && next != SPILLWAY_PROTO_HOPOPTS &&
@@ -175,13 +193,14 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ip(const __u8 *start, const 
         return SPILLWAY_TOO_SHORT;
     if (start[0] >> 4 == 4)
         return spillway_parse_ipv4(start, end, 0, key, layout);
-    return spillway_parse_ipv6(start, end, 0, key, layout);
+    return spillway_parse_ipv6(start, end, 0, SPILLWAY_EXTENSIONS_MAX, key, layout);
 }
 
 /* Ethernet frame at `start`. `tags` is how many VLAN tags the metadata of the packet holds; they count
- * towards the limit of two. The key must be zero; its port is left so. */
+ * towards the limit of two. The key must be zero; its port is left so. `extensions`, a constant, is
+ * SPILLWAY_EXTENSIONS_MAX; with 0 IPv6 is cheaper and extension headers are too many. */
 SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, const __u8 *end, int tags,
-                                                          struct spillway_flow_key *key,
+                                                          int extensions, struct spillway_flow_key *key,
                                                           struct spillway_layout *layout) {
     __u32 at = 14;
     if (start + 14 > end)
@@ -202,7 +221,7 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, con
     if (type == SPILLWAY_ETH_P_IP)
         return spillway_parse_ipv4(start, end, at, key, layout);
     if (type == SPILLWAY_ETH_P_IPV6)
-        return spillway_parse_ipv6(start, end, at, key, layout);
+        return spillway_parse_ipv6(start, end, at, extensions, key, layout);
     return SPILLWAY_NOT_IP;
 }
 
