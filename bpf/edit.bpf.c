@@ -62,6 +62,10 @@ static __always_inline int edit_step(struct spillway_settings *set, const struct
         return SPILLWAY_EDIT_NO_ENTRY;
     const __u32 isolation = flow->isolation & (SPILLWAY_ISOLATION_MAX - 1);
     const __u32 index = flow->queue;
+    if (!find_port(key->port)) { /* a mark ends with its port, one made by hand too */
+        release_mark(key, index, flow->packets, now);
+        return SPILLWAY_EDIT_RELEASED;
+    }
     struct spillway_queue *queue = get_queue(index);
     if (queue && queue->ifindex != key->port)
         queue = 0; /* the port or its queues are gone, and what waited there with them */
@@ -77,7 +81,7 @@ static __always_inline int edit_step(struct spillway_settings *set, const struct
     mark_times(set, queue, isolation, &times);
     if (!spillway_mark_step(flow, &times, drained, now))
         return SPILLWAY_EDIT_DONE;
-    release_mark(key, index, now);
+    release_mark(key, index, flow->packets, now);
     return SPILLWAY_EDIT_RELEASED;
 }
 

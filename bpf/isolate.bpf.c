@@ -71,6 +71,8 @@ static __always_inline __u32 add_suspect(struct packet *packet, __u32 window, __
     const bool second_mine = second->tag == tag && second_bytes;
     struct spillway_suspect *slot = mine || (!second_mine && first_bytes <= second_bytes) ? first : second;
     const __u32 sum = spillway_suspect_add(slot, tag, packet->queue_index, window, length);
+    if (!sum)
+        count(packet->port->ifindex, SPILLWAY_LOST_SUSPECTS, 1);
     __u64 *heaviest = &packet->queue->heaviest[window & 1];
     if (sum > spillway_heaviest_bytes(*heaviest, window))
         *heaviest = spillway_heaviest_word(window, sum);
@@ -156,7 +158,7 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
             queue->normal.busy_ns = now;
         mark_times(packet->set, queue, isolation, &times);
         if (spillway_mark_step(flow, &times, drained(packet, flow, isolation, known, &reading), now)) {
-            release_mark(&packet->key, packet->queue_index, now);
+            release_mark(&packet->key, packet->queue_index, flow->packets, now);
             return false;
         }
         flow->last_seen_ns = now;
@@ -168,6 +170,8 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
     }
     note(skb, packet, flow, isolation, known && kernel_read, &reading);
     isolate(skb, packet, isolation);
+    if (!flow->packets) /* marked by hand or by a CIP before any packet came */
+        __sync_fetch_and_add(&queue->marked_total, 1);
     __sync_fetch_and_add(&flow->packets, 1);
     __sync_fetch_and_add(&flow->bytes, skb->wire_len);
     return true;

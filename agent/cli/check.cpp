@@ -4,17 +4,18 @@
 #include "agent/cli/table.h"
 #include "agent/config/config.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>
+#include <iterator>
 
 namespace spillway {
 namespace {
 
 std::string classes_text(const std::vector<ClassId> &classes) {
     std::vector<std::string> names;
-    for (const ClassId id : classes)
-        names.push_back(id.text());
+    std::ranges::transform(classes, std::back_inserter(names), &ClassId::text);
     return names.empty() ? "-" : fmt::format("{}", fmt::join(names, ","));
 }
 
@@ -29,8 +30,8 @@ std::string waterline_text(const std::optional<WaterlineConfig> &line) {
 
 } // namespace
 
-std::vector<Error> run_check(const Context &context, const std::filesystem::path &file) {
-    const auto config = load_config(file);
+std::vector<Error> run_check(const Context &context, const std::filesystem::path &config_file) {
+    const auto config = load_config(config_file);
     if (!config)
         return {config.error()};
     const auto host = read_host(*config, Paths(context.instance));

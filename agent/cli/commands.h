@@ -6,6 +6,7 @@
 #include "agent/kernel/instance.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace spillway {
 /// What the global options say.
 struct Context {
     std::string instance{default_instance};
-    std::string network_namespace; ///< empty: stay
+    std::optional<std::string> network_namespace; ///< none: stay
 };
 
 [[nodiscard]] Result<> run_status(const Context &context, bool json);
@@ -28,6 +29,6 @@ struct Context {
 [[nodiscard]] Result<> run_purge(const Context &context);
 
 /// All that is wrong, empty when nothing is.
-[[nodiscard]] std::vector<Error> run_check(const Context &context, const std::filesystem::path &config);
+[[nodiscard]] std::vector<Error> run_check(const Context &context, const std::filesystem::path &config_file);
 
 } // namespace spillway

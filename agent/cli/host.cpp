@@ -61,19 +61,20 @@ std::set<std::uint32_t> linked_programs(const Paths &paths) {
 }
 
 /// A problem of a port, or of the queue `where` of it.
-Error problem(const std::string &port, std::string where, std::string detail, std::string hint) {
+Error problem(const std::string &port, std::string_view where, std::string_view detail,
+              std::string_view hint) {
     return {.operation = "port " + port,
-            .object = std::move(where),
-            .detail = std::move(detail),
-            .hint = std::move(hint),
+            .object = std::string(where),
+            .detail = std::string(detail),
+            .hint = std::string(hint),
             .kind = ErrorKind::usage};
 }
 
-Error problem(const std::string &port, std::string where, const TcRefusal &refusal) {
+Error problem(const std::string &port, std::string_view where, const TcRefusal &refusal) {
     std::string hint = refusal.hint;
-    if (const auto at = hint.find("PORT"); at != std::string::npos)
+    for (std::size_t at = 0; (at = hint.find("PORT", at)) != std::string::npos; at += port.size())
         hint.replace(at, 4, port);
-    return problem(port, std::move(where), refusal.text, std::move(hint));
+    return problem(port, where, refusal.text, hint);
 }
 
 void check_queue(const std::string &port, const QueueConfig &queue, const TcTree &tree,

@@ -29,8 +29,8 @@ int report(const Problems &problems) {
     return problems.empty() ? 0 : static_cast<int>(problems.front().kind);
 }
 
-Error usage(std::string sentence, std::string hint) {
-    return {.operation = std::move(sentence), .hint = std::move(hint), .kind = ErrorKind::usage};
+Error usage(std::string_view sentence, std::string_view hint) {
+    return {.operation = std::string(sentence), .hint = std::string(hint), .kind = ErrorKind::usage};
 }
 
 /// The options of all commands; a command's callback puts what is to be done into `action`.
@@ -80,7 +80,8 @@ void add_check(CLI::App &app, CommandLine &line) {
         add_command(app, line, "check", "Check a configuration, and this host's ports and qdiscs against it",
                     [&line] { return run_check(line.context, line.config); });
     add_config(*command, line);
-    command->footer("Lists everything that is wrong, each with its remedy, and exits 2.\n\n"
+    command->footer("Names the first fault of the file, or else every fault of the host, each with its\n"
+                    "remedy, and exits 2.\n\n"
                     "Examples:\n"
                     "  spillway check\n"
                     "  spillway check --config lab.json");
@@ -170,8 +171,8 @@ void add_purge(CLI::App &app, CommandLine &line) {
 Problems run(const CommandLine &line) {
     if (auto valid = valid_instance(line.context.instance); !valid)
         return {valid.error()};
-    if (!line.context.network_namespace.empty()) {
-        if (auto entered = enter_network_namespace(line.context.network_namespace); !entered)
+    if (line.context.network_namespace) {
+        if (auto entered = enter_network_namespace(*line.context.network_namespace); !entered)
             return {entered.error()};
     }
     Problems problems = line.action();

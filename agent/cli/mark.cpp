@@ -4,6 +4,7 @@
 #include "agent/core/flow_text.h"
 #include "agent/kernel/maps.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>
@@ -18,10 +19,19 @@ struct Edited {
     spillway_edit_result result;
 };
 
-Result<std::uint32_t> served_port(const Maps &maps, const std::string &name) {
+Result<std::uint32_t> served_port(const Maps &maps, const std::string &name, bool to_mark) {
     if (const auto *port = find_existing_port(maps.ports(), name)) {
-        if (port->attach != SPILLWAY_ATTACH_OFF)
+        if (port->attach != SPILLWAY_ATTACH_OFF) {
+            const auto queues = maps.queues().subspan(port->first_queue, port->queue_count);
+            if (to_mark && std::ranges::none_of(queues, [](const spillway_queue &queue) {
+                    return queue.isolation_count != 0;
+                }))
+                return fail({.operation = "port",
+                             .object = name,
+                             .detail = "it has no queue with an isolation class to move the flow to",
+                             .hint = "spillway check says what is missing; or give a queue isolate_class"});
             return port->ifindex;
+        }
         return fail({.operation = "port",
                      .object = name,
                      .detail = fmt::format("not served now, waiting: {}", waiting_name(port->waiting)),
@@ -48,7 +58,7 @@ Result<Edited> edit(const Context &context, spillway_edit_op op, const std::vect
     const auto maps = Maps::open(Paths(context.instance));
     if (!maps)
         return fail(maps.error());
-    const auto ifindex = served_port(*maps, port);
+    const auto ifindex = served_port(*maps, port, op == SPILLWAY_EDIT_MARK_MANUAL);
     if (!ifindex)
         return fail(ifindex.error());
     spillway_edit change{};

@@ -10,11 +10,12 @@ namespace spillway {
 namespace {
 
 std::unexpected<Error> cannot_remove(const std::filesystem::path &path, const std::error_code &error) {
-    return fail(
-        {.operation = "remove",
-         .object = path,
-         .number = error.value(),
-         .hint = error.value() == EACCES || error.value() == EPERM ? std::string(privilege_hint) : ""});
+    Error failure{.operation = "remove", .object = path, .number = error.value()};
+    if (error.value() == EACCES || error.value() == EPERM)
+        failure.hint = privilege_hint;
+    else if (error.value() == ENOTEMPTY)
+        failure.hint = "somebody else keeps something there; the instance's own is gone";
+    return fail(std::move(failure));
 }
 
 } // namespace
@@ -41,11 +42,14 @@ Result<> run_purge(const Context &context) {
     }
 
     // Links first: without them no program runs, and no map is written any more.
-    for (const auto &folder : {paths.links, paths.progs, paths.maps, paths.root}) {
+    for (const auto &folder : {paths.links, paths.progs, paths.maps}) {
         std::filesystem::remove_all(folder, error);
         if (error)
             return cannot_remove(folder, error);
     }
+    std::filesystem::remove(paths.root, error);
+    if (error)
+        return cannot_remove(paths.root, error);
     std::filesystem::remove(paths.root.parent_path(), error); // stays while another instance is there
     std::cout << fmt::format("instance {}: removed\n", paths.instance);
     return {};

@@ -39,6 +39,7 @@ constexpr auto lost_names = std::to_array<CounterName>({
     {SPILLWAY_LOST_CIP_RATE, "cip_rate"},
     {SPILLWAY_LOST_CIP_SEND, "cip_send"},
     {SPILLWAY_LOST_NO_UPSTREAM, "no_upstream"},
+    {SPILLWAY_LOST_SUSPECTS, "suspects"},
     {SPILLWAY_LOST_PARSE, "parse"},
 });
 

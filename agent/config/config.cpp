@@ -292,7 +292,7 @@ Result<std::string> read_file(const std::filesystem::path &path) {
         error.number = number;
         return std::unexpected(std::move(error));
     };
-    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not hold us up
     if (!file) {
         if (errno == ENOENT)
             return unreadable(ENOENT, "create it, or name another file with --config");

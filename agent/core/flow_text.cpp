@@ -119,7 +119,7 @@ std::vector<std::string> split_words(std::span<const std::string> arguments) {
 
 std::string endpoint_text(const spillway_flow_key &key, const std::uint8_t (&address)[16],
                           std::uint16_t port) {
-    const std::string text = address_text(key.family, address);
+    std::string text = address_text(key.family, address);
     if (!(key.flags & SPILLWAY_KEY_PORTS))
         return text;
     return key.family == 6 ? fmt::format("[{}]:{}", text, port) : fmt::format("{}:{}", text, port);

@@ -17,9 +17,9 @@
 
 namespace spillway {
 
-/// Reads a flow from its words; a word may hold several, so that a quoted flow is taken too. The key's port
-/// is 0. Errors are of kind usage.
-[[nodiscard]] Result<spillway_flow_key> parse_flow(std::span<const std::string> words);
+/// Reads a flow from its words; an argument may hold several, so that a quoted flow is taken too. The key's
+/// port is 0. Errors are of kind usage.
+[[nodiscard]] Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments);
 
 /// What parse_flow() reads. The key's port is not part of it.
 [[nodiscard]] std::string flow_text(const spillway_flow_key &key);

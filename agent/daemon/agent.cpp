@@ -228,7 +228,7 @@ Result<> Agent::run() {
         return done;
     if (auto done = start(); !done)
         return done;
-    spdlog::info("spillway {} serves {} ports of instance {}, queues read by {}", SPILLWAY_VERSION,
+    spdlog::info("spillway {}, {} port(s) of instance {}, queues read by {}", SPILLWAY_VERSION,
                  ports_.served(), paths_.instance, chosen_.kernel_read ? "the program" : "polling");
     ::sd_notify(0, "READY=1");
     auto ended = loop_.run();
@@ -245,18 +245,20 @@ Result<> Agent::run() {
 void Agent::reload() {
     ::sd_notify(0, fmt::format("RELOADING=1\nMONOTONIC_USEC={}", now_ns() / 1000).c_str());
     auto config = load_config(options_.config);
-    Result<Chosen> chosen = fail({});
+    std::optional<Result<Chosen>> chosen; // only what is compiled into the programs needs new ones
     if (config && config->flows.capacity != config_.flows.capacity)
         config = fail({.operation = "reload",
                        .detail = "flows.capacity cannot change while the table is in use",
                        .hint = "stop the agent, `spillway purge`, start it again"});
-    if (config)
+    if (config && (config->cip.ethertype != config_.cip.ethertype ||
+                   config->detection.source != config_.detection.source))
         chosen = choose_programs(paths_, *config);
-    if (!config || !chosen) {
-        spdlog::error("configuration unchanged: {}", (config ? chosen.error() : config.error()).text());
+    if (!config || (chosen && !*chosen)) {
+        spdlog::error("configuration unchanged: {}", (config ? chosen->error() : config.error()).text());
     } else {
         config_ = std::move(*config);
-        chosen_ = std::move(*chosen);
+        if (chosen)
+            chosen_ = std::move(**chosen);
         apply();
         if (auto done = loop_.set_period(poll_timer_, poll_period()); !done)
             spdlog::error("{}", done.error().text());
@@ -318,7 +320,7 @@ void Agent::on_event(const spillway_event &event) {
         on_cip(event);
         break;
     case SPILLWAY_EVENT_RELEASED:
-        spdlog::info("released {}", flow_text(event.key));
+        spdlog::debug("released {}", flow_text(event.key));
         break;
     }
 }
@@ -350,7 +352,7 @@ void Agent::on_cip(const spillway_event &event) {
     if (counter != SPILLWAY_CIP_ACCEPTED)
         return;
     if (*result == SPILLWAY_EDIT_DONE)
-        spdlog::info("marked {} by a CIP", flow_text(event.key));
+        spdlog::debug("marked {} by a CIP", flow_text(event.key));
     MacAddress sender{};
     std::copy(std::begin(event.mac), std::end(event.mac), sender.begin());
     cips_.accepted(event.key, sender);
@@ -373,8 +375,13 @@ Result<> run_agent(const AgentOptions &options) {
     if (!lock)
         return std::unexpected(lock.error());
     auto chosen = choose_programs(paths, *config);
-    if (!chosen)
+    if (!chosen) {
+        // Nothing half-made: rmdir() leaves what holds anything.
+        for (const auto &folder :
+             {paths.links, paths.progs, paths.maps, paths.root, paths.root.parent_path()})
+            ::rmdir(folder.c_str());
         return std::unexpected(chosen.error());
+    }
     auto maps = Maps::open(paths);
     if (!maps)
         return std::unexpected(maps.error());

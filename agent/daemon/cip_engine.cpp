@@ -112,7 +112,7 @@ bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, st
         if (node->wanted_until_ns != 0 && spillway_since(node->wanted_until_ns, now) > 0)
             return false; // the next packet of the flow will tell
         if (spillway_since(pending.give_up_ns, now) <= 0) {
-            if (pending.own)
+            if (pending.own && node->learned_ns == 0) // a repeat finds nobody when the flow has just stopped
                 count(node->egress, SPILLWAY_LOST_NO_UPSTREAM);
             return true;
         }

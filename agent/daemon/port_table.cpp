@@ -183,6 +183,9 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
     }
     if (poll_only && !config.queues.empty())
         publish(port->degraded, port->degraded | SPILLWAY_DEGRADED_POLL_ONLY);
+    for (std::size_t at = 0; (at = waiting.text.find("PORT", at)) != std::string::npos;
+         at += link.name.size())
+        waiting.text.replace(at, 4, link.name);
     publish(port->waiting, waiting.reason);
     if (waiting.reason != served.waiting.reason || waiting.text != served.waiting.text) {
         if (waiting.reason != SPILLWAY_WAITING_NO)
@@ -391,6 +394,10 @@ void PortTable::release(int ifindex) {
 
 void PortTable::detach_all() {
     remove_other_links(paths_, {});
+    for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX)) {
+        publish(port.attach, SPILLWAY_ATTACH_OFF);
+        publish(port.trap, SPILLWAY_TRAP_OFF);
+    }
 }
 
 void PortTable::publish_reading(const QueueReading &reading, std::uint64_t time_ns, std::uint64_t margin) {

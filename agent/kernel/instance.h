@@ -22,7 +22,7 @@ inline constexpr std::string_view privilege_hint =
 
 /// Where the instance pins what it has in the kernel.
 struct Paths {
-    explicit Paths(std::string_view instance);
+    explicit Paths(std::string_view name);
 
     std::string instance;
     std::filesystem::path root;  ///< /sys/fs/bpf/spillway/INSTANCE; the agent holds its lock

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 
 namespace spillway {
@@ -104,7 +105,8 @@ void remove_link(const Paths &paths, std::string_view port, Hook hook) {
 
 void rename_links(const Paths &paths, std::string_view from, std::string_view to) {
     for (const Hook hook : {Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic})
-        ::rename((paths.links / link_name(from, hook)).c_str(), (paths.links / link_name(to, hook)).c_str());
+        ::renameat2(AT_FDCWD, (paths.links / link_name(from, hook)).c_str(), AT_FDCWD,
+                    (paths.links / link_name(to, hook)).c_str(), RENAME_NOREPLACE);
 }
 
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep) {

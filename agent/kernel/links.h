@@ -24,7 +24,8 @@ Result<> ensure_link(const Paths &paths, std::string_view port, int ifindex, Hoo
 /// Removes the port's link at the hook, if there is one; the program stops running there.
 void remove_link(const Paths &paths, std::string_view port, Hook hook);
 
-/// The port has another name now: its links get it too, and go on running.
+/// The port has another name now: its links get it too, and go on running. A name still taken is left alone
+/// (two ports that swap names): then the link is made anew.
 void rename_links(const Paths &paths, std::string_view from, std::string_view to);
 
 /// Removes every link whose file name is not in `keep`.

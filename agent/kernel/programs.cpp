@@ -106,7 +106,8 @@ Result<> check_pinned(const Paths &paths, std::uint32_t capacity) {
                      .object = paths.maps.string(),
                      .detail = fmt::format("the flow table holds {} entries, the configuration wants {}",
                                            info.max_entries, capacity),
-                     .hint = "`spillway purge`, then start again; or keep flows.capacity"});
+                     .hint = "`spillway purge`, then start again; or keep flows.capacity",
+                     .kind = ErrorKind::usage});
     return {};
 }
 

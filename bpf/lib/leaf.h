@@ -16,7 +16,8 @@
 const volatile __u8 kernel_read __weak = 0;
 
 extern void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
-extern void *bpf_rdonly_cast(const void *, __u32) __ksym __weak;
+extern void *bpf_rdonly_cast(const void *, __u32)
+__ksym __weak;
 
 struct reading {
     __u64 backlog_bytes;
@@ -33,8 +34,7 @@ static __always_inline struct Qdisc *find_qdisc(struct __sk_buff *skb, const str
         return dev->qdisc;
     const __u64 head_at = (__u64)dev + bpf_core_field_offset(struct net_device, qdisc_hash) +
                           (leaf->bucket & 15) * sizeof(struct hlist_head);
-    struct hlist_head *head =
-        bpf_rdonly_cast((void *)head_at, bpf_core_type_id_kernel(struct hlist_head));
+    struct hlist_head *head = bpf_rdonly_cast((void *)head_at, bpf_core_type_id_kernel(struct hlist_head));
     struct hlist_node *node = head->first;
     for (int i = 0; i < SPILLWAY_QDISC_WALK_MAX && node; i++) {
         const __u64 at = (__u64)node - bpf_core_field_offset(struct Qdisc, hash);

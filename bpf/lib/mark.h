@@ -41,15 +41,17 @@ static __always_inline int insert_mark(struct spillway_settings *set, struct spi
     return SPILLWAY_EDIT_DONE;
 }
 
-/* Deletes a released flow's entry and says so once: of several CPUs one succeeds. */
-static __always_inline void release_mark(const struct spillway_flow_key *key, __u32 queue_index, __u64 now) {
+/* Deletes a released flow's entry and says so once: of several CPUs one succeeds. `packets` of the flow have
+ * been isolated out of the queue; a mark without any was never counted there. */
+static __always_inline void release_mark(const struct spillway_flow_key *key, __u32 queue_index,
+                                         __u64 packets, __u64 now) {
     if (bpf_map_delete_elem(&flows, key))
         return;
     struct spillway_port *port = find_port(key->port);
     if (port)
         __sync_fetch_and_add(&port->entries, -1);
     struct spillway_queue *queue = get_queue(queue_index);
-    if (queue && queue->ifindex == key->port)
+    if (packets && queue && queue->ifindex == key->port)
         __sync_fetch_and_add(&queue->restored_total, 1);
     struct spillway_event *event = new_event(SPILLWAY_EVENT_RELEASED, now);
     if (event) {

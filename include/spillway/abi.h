@@ -74,8 +74,8 @@ struct spillway_queue {
     struct spillway_leaf normal;                            /* */
     struct spillway_leaf isolation[SPILLWAY_ISOLATION_MAX]; /* */
     __u64 heaviest[2];    /* BPF: see guard.h, by lowest bit of the window */
-    __u64 marked_total;   /* BPF: marks made by this queue */
-    __u64 restored_total; /* BPF: flows that got their priority back */
+    __u64 marked_total;   /* BPF: flows that were isolated out of this queue, for whatever reason */
+    __u64 restored_total; /* BPF: those of them that got their priority back */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_queue) == 488);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
@@ -209,7 +209,9 @@ enum spillway_counter {
     SPILLWAY_LOST_CIP_RATE = 34, /* a CIP was put off by max_per_second */
     SPILLWAY_LOST_CIP_SEND = 35, /* the kernel refused a CIP */
     SPILLWAY_LOST_NO_UPSTREAM = 36, /* a forwarded flow's upstream node was not found, or there was no room */
-    SPILLWAY_LOST_PARSE = 37,       /* an IP packet of a congested queue that could not be read */
+    SPILLWAY_LOST_SUSPECTS =
+        38,                   /* a packet the guard could not add up: heavier flows hold its flow's slots */
+    SPILLWAY_LOST_PARSE = 37, /* an IP packet of a congested queue that could not be read */
 };
 
 /* The counter of a reason why a CIP was refused. */
