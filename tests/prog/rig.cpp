@@ -311,6 +311,14 @@ spillway_edit_result Rig::edit(spillway_edit_op op, const spillway_flow_key &key
     return must(maps_->edit(change));
 }
 
+spillway_edit_result Rig::raw_edit(const Bytes &command) const {
+    const Fd program(bpf_obj_get((paths_.progs / "edit").c_str()));
+    if (!program)
+        fail_with("open the edit program", errno);
+    __sk_buff context{};
+    return static_cast<spillway_edit_result>(run_tc(program.get(), command, context, 1).verdict);
+}
+
 std::optional<spillway_flow> Rig::flow(const spillway_flow_key &key) const {
     spillway_flow flow{};
     if (bpf_map_lookup_elem(maps_->flows_fd(), &key, &flow) != 0)

@@ -92,8 +92,11 @@ class Rig {
     [[nodiscard]] int isolate_fd() const { return programs_->isolate_fd(); }
     [[nodiscard]] int trap_fd() const { return programs_->trap_fd(); }
 
-    [[nodiscard]] spillway_edit_result edit(spillway_edit_op op, const spillway_flow_key &key,
-                                            std::uint64_t value = 0, std::uint32_t counter = 0) const;
+    spillway_edit_result edit(spillway_edit_op op, const spillway_flow_key &key, std::uint64_t value = 0,
+                              std::uint32_t counter = 0) const;
+
+    /// Any bytes as a command.
+    [[nodiscard]] spillway_edit_result raw_edit(const Bytes &command) const;
 
     [[nodiscard]] std::optional<spillway_flow> flow(const spillway_flow_key &key) const;
     void put(const spillway_flow_key &key, const spillway_flow &flow) const;
