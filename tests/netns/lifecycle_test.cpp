@@ -225,6 +225,26 @@ TEST_F(Refusal, ForeignXdpProgramStays) {
     EXPECT_EQ(port_status(other.status(), "eth0")["xdp"], "native");
 }
 
+// A mark ends with its port, one made by hand too: nobody could take it back.
+TEST_F(Refusal, MarkOfAPortThatIsGone) {
+    setup(node, "eth0", "200mbit");
+    const Agent agent(node, tree());
+    ASSERT_EQ(agent.command({"mark", "udp", "10.0.0.1:1", "10.0.0.2:2", "--port", "eth0"}).code, 0);
+    ASSERT_EQ(agent.flows(true).size(), 1U);
+    node.ip("link del eth0");
+    EXPECT_TRUE(eventually(3, [&] { return agent.flows(true).empty(); })) << agent.flows(true).dump(1);
+    EXPECT_EQ(port_status(agent.status(), "eth0")["waiting"], "no_port");
+}
+
+// By hand only where there is somewhere to move the flow to.
+TEST_F(Refusal, MarkWithoutIsolationClass) {
+    const Agent agent(node, configuration(ways[0], {}, {"eth0"}));
+    const Output marked = agent.command({"mark", "udp", "10.0.0.1:1", "10.0.0.2:2", "--port", "eth0"});
+    EXPECT_EQ(marked.code, 1);
+    EXPECT_THAT(marked.err, HasSubstr("HINT"));
+    EXPECT_TRUE(agent.flows(true).empty());
+}
+
 TEST_F(Refusal, WithoutPrivilege) {
     const Output output =
         run(node, {"setpriv", "--bounding-set=-all", "--inh-caps=-all", spillway_program(), "status"});
@@ -276,6 +296,10 @@ TEST_F(Refusal, DetachOnExit) {
     agent.signal(SIGTERM);
     EXPECT_EQ(agent.wait(5), 0);
     EXPECT_EQ(attached(), 0);
+    const json left =
+        json::parse(run(node, {spillway_program(), "--instance", instance, "status", "--json"}).out);
+    EXPECT_EQ(port_status(left, "eth0")["tc"], "off");
+    EXPECT_EQ(port_status(left, "eth0")["xdp"], "off");
     EXPECT_EQ(run(node, {spillway_program(), "--instance", instance, "purge"}).code, 0);
     std::filesystem::remove(file);
 }
