@@ -16,8 +16,16 @@
 /* Always inlined: a BPF program is one function, and the verifier sees the caller's bounds. */
 #define SPILLWAY_INLINE static inline __attribute__((always_inline, unused))
 
-/* `value`, known to be at most `mask` (2^n - 1). Hiding where it came from lets the verifier treat all paths to
- * here as one, instead of following each of them to the end. */
+/* Before a bounded loop: written out in BPF, where the verifier tells the rounds of a real loop apart by
+ * every value they hold, and follows many times as many paths. */
+#ifdef __bpf__
+#define SPILLWAY_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define SPILLWAY_UNROLLED
+#endif
+
+/* `value`, known to be at most `mask` (2^n - 1). Hiding where it came from lets the verifier treat all paths
+ * to here as one, instead of following each of them to the end. */
 SPILLWAY_INLINE __u32 spillway_bounded(__u32 value, __u32 mask) {
     __asm__ volatile("" : "+r"(value));
     return value & mask;

@@ -141,9 +141,8 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv4(const __u8 *start, cons
     return spillway_parse_transport(start, end, at + length, key, layout);
 }
 
-/* `extensions`, a constant: how many extension headers are passed over. */
 SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, const __u8 *end, __u32 at,
-                                                         int extensions, struct spillway_flow_key *key,
+                                                         struct spillway_flow_key *key,
                                                          struct spillway_layout *layout) {
     const __u8 *p = start + at;
     if (p + 40 > end)
@@ -156,7 +155,8 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, cons
     layout->network = at;
     __u8 next = p[6];
     at += 40;
-    for (int i = 0; i <= extensions; i++) {
+    SPILLWAY_UNROLLED
+    for (int i = 0; i <= SPILLWAY_EXTENSIONS_MAX; i++) {
         const int fragment = next == SPILLWAY_PROTO_FRAGMENT;
         const int authentication = next == SPILLWAY_PROTO_AH;
         if (!fragment && !authentication && next != SPILLWAY_PROTO_HOPOPTS &&
@@ -193,14 +193,13 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ip(const __u8 *start, const 
         return SPILLWAY_TOO_SHORT;
     if (start[0] >> 4 == 4)
         return spillway_parse_ipv4(start, end, 0, key, layout);
-    return spillway_parse_ipv6(start, end, 0, SPILLWAY_EXTENSIONS_MAX, key, layout);
+    return spillway_parse_ipv6(start, end, 0, key, layout);
 }
 
 /* Ethernet frame at `start`. `tags` is how many VLAN tags the metadata of the packet holds; they count
- * towards the limit of two. The key must be zero; its port is left so. `extensions`, a constant, is
- * SPILLWAY_EXTENSIONS_MAX; with 0 IPv6 is cheaper and extension headers are too many. */
+ * towards the limit of two. The key must be zero; its port is left so. */
 SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, const __u8 *end, int tags,
-                                                          int extensions, struct spillway_flow_key *key,
+                                                          struct spillway_flow_key *key,
                                                           struct spillway_layout *layout) {
     __u32 at = 14;
     if (start + 14 > end)
@@ -221,7 +220,7 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, con
     if (type == SPILLWAY_ETH_P_IP)
         return spillway_parse_ipv4(start, end, at, key, layout);
     if (type == SPILLWAY_ETH_P_IPV6)
-        return spillway_parse_ipv6(start, end, at, extensions, key, layout);
+        return spillway_parse_ipv6(start, end, at, key, layout);
     return SPILLWAY_NOT_IP;
 }
 

@@ -32,8 +32,7 @@ struct Parsed {
 
 Parsed parse(const std::uint8_t *begin, const std::uint8_t *end, int tags) {
     Parsed parsed;
-    parsed.reason =
-        spillway_parse_frame(begin, end, tags, SPILLWAY_EXTENSIONS_MAX, &parsed.key, &parsed.layout);
+    parsed.reason = spillway_parse_frame(begin, end, tags, &parsed.key, &parsed.layout);
     return parsed;
 }
 
