@@ -18,6 +18,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -309,9 +310,9 @@ class Packet {
     [[nodiscard]] Bytes bytes() const {
         Bytes rest;
         Name next;
-        for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-            rest = layer->write(rest, next);
-            next = layer->name;
+        for (const auto &layer : std::views::reverse(layers_)) {
+            rest = layer.write(rest, next);
+            next = layer.name;
         }
         return rest;
     }
