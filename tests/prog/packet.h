@@ -295,10 +295,10 @@ concept Layer = requires(const T &layer, const Bytes &rest, Name next) {
 /// Layers, outermost first.
 class Packet {
   public:
-    template <Layer T>
+    template <Layer T> // NOLINTNEXTLINE(google-explicit-constructor): a layer is a packet
     Packet(const T &layer) {
         add(layer);
-    } // NOLINT(google-explicit-constructor)
+    }
 
     template <Layer T>
     void add(const T &layer) {
