@@ -122,6 +122,7 @@ std::string flows_text(const std::vector<FlowRow> &rows) {
     if (rows.empty())
         return "no congested flows\n";
     std::vector<Line> lines;
+    lines.reserve(rows.size());
     for (const auto &row : rows)
         lines.push_back(
             {flow_text(row.key), row.port, row.isolation_class.value_or("-"), row.state, row.origin,

@@ -100,6 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Usage{{"--instance", "ä", "status"}, "is no name"},
                     Usage{{"--instance", std::string(33, 'x'), "status"}, "is no name"},
                     Usage{{"--netns", "../etc/passwd", "status"}, "is no name of a network namespace"},
+                    Usage{{"--netns", "", "status"}, "'' is no name of a network namespace"},
                     Usage{{"--netns", "..", "status"}, "is no name of a network namespace"},
                     // Flows; all of this is known before the instance is looked for.
                     Usage{{"mark"}, "FLOW is required"},

@@ -87,6 +87,14 @@ TEST_F(Commands, MarkAsksForAPortOfTheInstance) {
     EXPECT_TRUE(agent->flows(true).empty());
 }
 
+TEST_F(Commands, MarkAsksForAnIsolationClass) {
+    const Agent plain(peer, configuration(ways[0], {}, {"eth0"}));
+    const Output output = plain.command({"mark", udp_flow, "--port", "eth0"});
+    EXPECT_EQ(output.code, 1);
+    EXPECT_THAT(output.err, AllOf(HasSubstr("no queue with an isolation class"), HasSubstr("HINT")));
+    EXPECT_TRUE(plain.flows(true).empty());
+}
+
 TEST_F(Commands, MarkAndStatusWorkWithoutTheAgent) {
     agent->kill();
     EXPECT_EQ(agent->command({"mark", udp_flow, "--port", "eth0"}).code, 0);
@@ -130,6 +138,18 @@ TEST_F(Commands, HalfADataPathIsNone) {
     ASSERT_TRUE(std::filesystem::remove(paths().maps / "queues"));
     EXPECT_EQ(agent->command({"status"}).code, 3);
     EXPECT_EQ(agent->command({"purge"}).code, 0);
+}
+
+TEST_F(Commands, PurgeLeavesWhatIsNotOurs) {
+    agent->kill();
+    const auto stranger = paths().root / "stranger";
+    std::filesystem::create_directory(stranger);
+    const Output output = agent->command({"purge"});
+    EXPECT_EQ(output.code, 1);
+    EXPECT_THAT(output.err, HasSubstr("somebody else keeps something there"));
+    EXPECT_TRUE(std::filesystem::exists(stranger));
+    EXPECT_EQ(agent->command({"status"}).code, 3);
+    std::filesystem::remove(stranger);
 }
 
 /// Marks flows that differ in their source port only.
