@@ -14,6 +14,7 @@
 #include <fmt/core.h>
 #include <fnmatch.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
 
 namespace spillway {
 
@@ -284,6 +285,7 @@ std::optional<Fault> find_rule_fault(const json &document, const Config &config)
 }
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
+constexpr int pipe_patience_ms = 2000; ///< a file may be a pipe, whose writer may be slow or never come
 
 /// At most `most_bytes` + 1 bytes of the file.
 Result<std::string> read_file(const std::filesystem::path &path) {
@@ -292,7 +294,7 @@ Result<std::string> read_file(const std::filesystem::path &path) {
         error.number = number;
         return std::unexpected(std::move(error));
     };
-    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not hold us up
+    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
         if (errno == ENOENT)
             return unreadable(ENOENT, "create it, or name another file with --config");
@@ -302,6 +304,12 @@ Result<std::string> read_file(const std::filesystem::path &path) {
     std::size_t size = 0;
     while (size < text.size()) {
         const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+        if (got < 0 && errno == EAGAIN) {
+            pollfd writer{.fd = file.get(), .events = POLLIN, .revents = 0};
+            if (::poll(&writer, 1, pipe_patience_ms) > 0)
+                continue;
+            errno = ETIMEDOUT;
+        }
         if (got < 0)
             return unreadable(errno, "name a file of JSON text with --config");
         if (got == 0)

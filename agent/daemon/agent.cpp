@@ -126,6 +126,10 @@ void Agent::write_settings() {
     // TC runs outside the qdisc's lock: as many packets as there are CPUs may be between the two. One CPU is
     // exact.
     margin_ = cpus > 1 ? static_cast<std::uint64_t>(cpus) * gso : 0;
+    // Before any port is served: without a quota every mark would be refused.
+    const std::size_t ports = std::max<std::size_t>(std::max(ports_.served(), config_.ports.size()), 1);
+    constexpr std::uint32_t least = 64;
+    publish(set.quota, std::max(least, config_.flows.capacity / static_cast<std::uint32_t>(ports)));
     publish(set.drain_margin, margin_);
     publish(set.stale_ns, ms_to_ns(detection.stale_ms));
     publish(set.stale_agent_ns, ms_to_ns(detection.stale_agent_ms));
