@@ -156,10 +156,19 @@ bool stop_requested() {
     return stop_signal != 0;
 }
 
-void ask_for_prompt_wakeups() {
+void ask_for_prompt_wakeups(Urgency urgency) {
     ::prctl(PR_SET_TIMERSLACK, 1UL);
-    const sched_param lowest{.sched_priority = 1};
-    ::sched_setscheduler(0, SCHED_FIFO, &lowest);
+    const sched_param priority{.sched_priority = static_cast<int>(urgency)};
+    ::sched_setscheduler(0, SCHED_FIFO, &priority);
+}
+
+void keep_off_forwarding_cpu() {
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+        return;
+    CPU_CLR(0, &allowed);
+    if (CPU_COUNT(&allowed) > 0)
+        ::sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 void report_ready() {

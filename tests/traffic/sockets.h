@@ -66,9 +66,16 @@ void sleep_until(std::uint64_t deadline_ns);
 void catch_stop_signals();
 bool stop_requested();
 
+/// How urgent a role is: the measuring ones come before the load.
+enum class Urgency : int { load = 1, measurement = 2 };
+
 /// Asks for wake-ups on time: the tool is to measure queues, not the scheduler. Without the privilege it
 /// goes on as it is.
-void ask_for_prompt_wakeups();
+void ask_for_prompt_wakeups(Urgency urgency);
+
+/// Leaves CPU 0 to the forwarding, where there is another: the test links receive there, and a sender that
+/// waits for it to finish loses its rate.
+void keep_off_forwarding_cpu();
 
 /// Tells whoever started the program that the sockets are open: `ready` on standard error.
 void report_ready();

@@ -262,7 +262,8 @@ Result<nlohmann::json> flood(const FloodOptions &options) {
     Result<std::vector<Elephant>> herd = open_elephants(options, *to);
     if (!herd)
         return fail(herd.error());
-    ask_for_prompt_wakeups();
+    ask_for_prompt_wakeups(Urgency::load);
+    keep_off_forwarding_cpu();
     report_ready();
 
     const std::size_t ip_bytes = options.size + to->udp_overhead();

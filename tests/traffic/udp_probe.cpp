@@ -101,7 +101,7 @@ Result<nlohmann::json> reflect(const Endpoint &end) {
     // The answer leaves from the address that was asked, whatever the route says: the prober is connected.
     const int on = 1;
     ::setsockopt(socket->get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
-    ask_for_prompt_wakeups();
+    ask_for_prompt_wakeups(Urgency::measurement);
     report_ready();
 
     std::uint64_t received = 0;
@@ -149,7 +149,7 @@ Result<nlohmann::json> probe(const ProbeOptions &options) {
         return fail(socket.error());
     if (::connect(socket->get(), to->get(), to->length) < 0)
         return fail(socket_error("connect", options.end.to));
-    ask_for_prompt_wakeups();
+    ask_for_prompt_wakeups(Urgency::measurement);
     report_ready();
 
     const double bits = static_cast<double>(options.size + to->udp_overhead()) * 8;
