@@ -84,23 +84,15 @@ static __always_inline __u32 isolation_of(const struct packet *packet) {
     return n > 1 ? (__u32)(packet->hash >> 8) % n & (SPILLWAY_ISOLATION_MAX - 1) : 0;
 }
 
-/* Notes in the flow's entry where the packet waits isolated, and when it will have left. */
+/* Notes in the flow's entry where its packets wait isolated. */
 static __always_inline void note(const struct __sk_buff *skb, const struct packet *packet,
-                                 struct spillway_flow *flow, __u32 isolation, bool known,
-                                 const struct reading *reading) {
+                                 struct spillway_flow *flow, __u32 isolation) {
     const struct spillway_queue *queue = packet->queue;
     flow->queue = packet->queue_index;
     flow->isolation = isolation;
     flow->ingress = skb->ingress_ifindex;
-    if (queue->isolation_count) {
-        const struct spillway_leaf *leaf = &queue->isolation[isolation];
-        flow->classid = leaf->classid;
-        if (known) {
-            flow->drain_position = reading->backlog_bytes + reading->sent_bytes + skb->wire_len;
-            flow->drain_base = reading->sent_bytes;
-        }
-        flow->drain_generation = known ? leaf->generation : 0;
-    }
+    if (queue->isolation_count)
+        flow->classid = queue->isolation[isolation].classid;
 }
 
 /* Puts the packet into the isolation class. */
@@ -116,22 +108,52 @@ static __always_inline enum spillway_drained drained(const struct packet *packet
     const struct spillway_queue *queue = packet->queue;
     if (!queue->isolation_count || !flow->classid)
         return SPILLWAY_DRAINED_YES;
+    if (flow->queue != packet->queue_index || flow->isolation != isolation)
+        return SPILLWAY_DRAINED_NO; /* from now on it waits in another leaf */
     const struct spillway_leaf *leaf = &queue->isolation[isolation];
-    if (flow->queue == packet->queue_index && flow->isolation == isolation && kernel_read && known) {
-        if (leaf->positions)
-            return spillway_drained_by_position(flow, reading->backlog_bytes, reading->sent_bytes,
-                                                leaf->generation, packet->set->drain_margin);
-        if (!reading->backlog_packets)
-            return SPILLWAY_DRAINED_YES;
-    }
+    const bool positions = known && leaf->positions;
+    if (known && !reading->backlog_packets)
+        return SPILLWAY_DRAINED_YES;
+    if (positions && spillway_drained_by_position(flow, reading->backlog_bytes, reading->sent_bytes,
+                                                  leaf->generation, packet->set->drain_margin))
+        return SPILLWAY_DRAINED_YES;
     if (leaf->drained_before_ns && spillway_drained_by_time(flow, leaf->drained_before_ns))
         return SPILLWAY_DRAINED_YES;
-    /* Readings that still come will tell; otherwise nobody will. */
+    /* Positions and readings that still come will tell; otherwise nobody will. */
     const bool readings = leaf->read_ns && spillway_since(packet->set->heartbeat_ns, leaf->read_ns) <
                                                (__s64)packet->set->stale_agent_ns;
     const bool agent =
         spillway_since(flow->last_seen_ns, packet->set->heartbeat_ns) < (__s64)packet->set->stale_agent_ns;
-    return readings && agent ? SPILLWAY_DRAINED_NO : SPILLWAY_DRAINED_UNKNOWN;
+    return positions || (readings && agent) ? SPILLWAY_DRAINED_NO : SPILLWAY_DRAINED_UNKNOWN;
+}
+
+/* Steps the flow's mark, with a packet of it at hand. Returns false when the flow was released. */
+static __always_inline bool step(struct __sk_buff *skb, const struct packet *packet,
+                                 struct spillway_flow *flow, __u32 isolation) {
+    struct spillway_queue *queue = packet->queue;
+    struct spillway_leaf *leaf = &queue->isolation[isolation];
+    const __u64 now = bpf_ktime_get_ns();
+    struct reading reading = {};
+    const bool known = kernel_read && queue->isolation_count && read_leaf(skb, leaf, &reading);
+    if (known && queue->waterline.set) {
+        const __u64 waiting =
+            spillway_amount(&queue->waterline, reading.backlog_bytes, reading.backlog_packets, skb->wire_len);
+        if (waiting > queue->waterline.low)
+            leaf->busy_ns = now;
+    }
+    if (packet->above_low && kernel_read)
+        queue->normal.busy_ns = now;
+    struct spillway_mark_times times;
+    mark_times(packet->set, queue, isolation, &times);
+    if (spillway_mark_step(flow, &times, drained(packet, flow, isolation, known, &reading), now)) {
+        release_mark(&packet->key, packet->queue_index, flow->packets, now);
+        return false;
+    }
+    flow->last_seen_ns = now;
+    flow->drain_position = reading.backlog_bytes + reading.sent_bytes + skb->wire_len;
+    flow->drain_base = reading.sent_bytes;
+    flow->drain_generation = known && flow->state == SPILLWAY_STATE_DRAINING ? leaf->generation : 0;
+    return true;
 }
 
 /* A packet of a marked flow. Returns false when the flow was released and the packet is an ordinary one. */
@@ -139,36 +161,17 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
                                         struct spillway_flow *flow) {
     struct spillway_queue *queue = packet->queue;
     const __u32 isolation = isolation_of(packet);
-    struct spillway_leaf *leaf = &queue->isolation[isolation];
-    struct reading reading = {};
-    const bool known = queue->isolation_count && read_leaf(skb, leaf, &reading);
     const __u64 jiffies = bpf_jiffies64();
-    /* The clock costs more than all the rest: once a jiffy, and for each packet of a draining flow, whose
-     * release depends on its last packet. */
+    /* Clock and leaf cost as much as all the rest: they are read once a jiffy, and for each packet of a
+     * draining flow, whose release depends on its last packet. */
     if (flow->last_seen_jiffies != jiffies || flow->state != SPILLWAY_STATE_ISOLATED) {
-        const __u64 now = bpf_ktime_get_ns();
-        struct spillway_mark_times times;
-        if (known && kernel_read && queue->waterline.set) {
-            const __u64 waiting = spillway_amount(&queue->waterline, reading.backlog_bytes,
-                                                  reading.backlog_packets, skb->wire_len);
-            if (waiting > queue->waterline.low)
-                leaf->busy_ns = now;
-        }
-        if (packet->above_low && kernel_read)
-            queue->normal.busy_ns = now;
-        mark_times(packet->set, queue, isolation, &times);
-        if (spillway_mark_step(flow, &times, drained(packet, flow, isolation, known, &reading), now)) {
-            release_mark(&packet->key, packet->queue_index, flow->packets, now);
+        if (!step(skb, packet, flow, isolation))
             return false;
-        }
-        flow->last_seen_ns = now;
         flow->last_seen_jiffies = jiffies;
-        if (packet->above_low)
-            add_suspect(packet, spillway_window(now, packet->set->window_ns), skb->wire_len);
-    } else if (packet->above_low) {
-        add_suspect(packet, spillway_window(bpf_ktime_get_ns(), packet->set->window_ns), skb->wire_len);
     }
-    note(skb, packet, flow, isolation, known && kernel_read, &reading);
+    if (packet->above_low)
+        add_suspect(packet, spillway_window(bpf_ktime_get_ns(), packet->set->window_ns), skb->wire_len);
+    note(skb, packet, flow, isolation);
     isolate(skb, packet, isolation);
     if (!flow->packets) /* marked by hand or by a CIP before any packet came */
         __sync_fetch_and_add(&queue->marked_total, 1);
@@ -195,9 +198,6 @@ static __always_inline void report_marked(struct __sk_buff *skb, const struct pa
 /* Marks the flow and isolates this packet already. */
 static __always_inline void mark(struct __sk_buff *skb, struct packet *packet, __u64 now) {
     const __u32 isolation = isolation_of(packet);
-    struct reading reading = {};
-    const bool known =
-        packet->queue->isolation_count && read_leaf(skb, &packet->queue->isolation[isolation], &reading);
     struct spillway_flow flow = {
         .mark = SPILLWAY_MARK_CONGESTED,
         .state = SPILLWAY_STATE_ISOLATED,
@@ -209,7 +209,7 @@ static __always_inline void mark(struct __sk_buff *skb, struct packet *packet, _
         .packets = 1,
         .bytes = skb->wire_len,
     };
-    note(skb, packet, &flow, isolation, known && kernel_read, &reading);
+    note(skb, packet, &flow, isolation);
     const int result = insert_mark(packet->set, packet->port, &packet->key, &flow);
     if (result != SPILLWAY_EDIT_DONE && result != SPILLWAY_EDIT_EXISTS) {
         /* No entry, no isolation: later packets of the flow would overtake this one. */

@@ -52,23 +52,24 @@ struct spillway_flow {
     enum spillway_mark mark;
     enum spillway_state state;
     enum spillway_origin origin;
-    __u32 manual;            /* 1: marked by hand */
-    __u64 marked_ns;         /* when the mark was made */
-    __u64 last_seen_ns;      /* when the flow's last packet came, or the mark was made; exact to a jiffy */
+    __u32 manual;       /* 1: marked by hand */
+    __u64 marked_ns;    /* when the mark was made */
+    __u64 last_seen_ns; /* when the flow's last packet came, or the mark was made: at most a jiffy before it
+                         * while isolated, not before it while draining */
     __u64 last_seen_jiffies; /* the same, to tell cheaply whether a jiffy has passed */
     __u64 local_until_ns;    /* reason local, before the queues are asked; 0: not a reason */
     __u64 cip_until_ns;      /* reason cip, likewise */
     __u64 ended_ns;          /* when the last reason ended; 0 while isolated */
-    __u64 drain_position;    /* bytes the isolation leaf will have sent when the last packet has left */
-    __u64 drain_base;        /* bytes it had sent when that packet came */
-    __u64 packets;           /* isolated packets */
-    __u64 bytes;             /* isolated bytes, qdisc lengths */
-    __u32 drain_generation;  /* generation of the leaf that drain_position belongs to */
-    __u32 classid;           /* isolation class of the last packet; 0: none yet */
-    __u32 queue;             /* index into `queues`, of the last packet */
-    __u32 isolation;         /* index of the isolation leaf in that queue */
-    __u32 ingress;           /* ifindex the last packet came in by; 0: made on this host, or none came yet */
-    __u32 reserved;          /* 0 */
+    __u64 drain_position;   /* draining: bytes the leaf will have sent when the flow's last packet has left */
+    __u64 drain_base;       /* bytes it had sent when that packet came */
+    __u64 packets;          /* isolated packets */
+    __u64 bytes;            /* isolated bytes, qdisc lengths */
+    __u32 drain_generation; /* generation of the leaf drain_position belongs to; 0: not known */
+    __u32 classid;          /* isolation class of the last packet; 0: none yet */
+    __u32 queue;            /* index into `queues`, of the last packet */
+    __u32 isolation;        /* index of the isolation leaf in that queue */
+    __u32 ingress;          /* ifindex the last packet came in by; 0: made on this host, or none came yet */
+    __u32 reserved;         /* 0 */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 120);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow, last_seen_ns) == 24);
@@ -94,19 +95,19 @@ enum spillway_drained {
 /* Judges by position (FIFO leaves): backlog and sent are read now, backlog first. When the leaf was replaced
  * or its counter went back, only an empty leaf proves anything. `margin` covers packets that passed the
  * program and were not yet counted in the backlog from which the position was taken. */
-SPILLWAY_INLINE enum spillway_drained spillway_drained_by_position(const struct spillway_flow *flow,
-                                                                   __u64 backlog, __u64 sent,
-                                                                   __u32 generation, __u64 margin) {
+SPILLWAY_INLINE int spillway_drained_by_position(const struct spillway_flow *flow, __u64 backlog, __u64 sent,
+                                                 __u32 generation, __u64 margin) {
     if (backlog == 0)
-        return SPILLWAY_DRAINED_YES;
-    if (flow->drain_generation != generation || sent < flow->drain_base)
-        return SPILLWAY_DRAINED_NO;
-    return sent >= flow->drain_position + margin ? SPILLWAY_DRAINED_YES : SPILLWAY_DRAINED_NO;
+        return 1;
+    return flow->drain_generation == generation && sent >= flow->drain_base &&
+           sent >= flow->drain_position + margin;
 }
 
-/* Judges by the agent's readings: all that was enqueued before `drained_before_ns` has left. */
+/* Judges by the agent's readings: all that was enqueued before `drained_before_ns` has left. Before the flow
+ * drains, its last packet may have come up to a jiffy after last_seen_ns. */
 SPILLWAY_INLINE int spillway_drained_by_time(const struct spillway_flow *flow, __u64 drained_before_ns) {
-    return spillway_since(drained_before_ns, flow->last_seen_ns) > (__s64)SPILLWAY_ENQUEUE_SLACK_NS;
+    const __u64 slack = flow->state == SPILLWAY_STATE_DRAINING ? 0 : SPILLWAY_LAST_SEEN_SLACK_NS;
+    return spillway_since(drained_before_ns, flow->last_seen_ns) > (__s64)(slack + SPILLWAY_ENQUEUE_SLACK_NS);
 }
 
 SPILLWAY_INLINE __u64 spillway_later(__u64 a, __u64 b) {
@@ -170,6 +171,7 @@ SPILLWAY_INLINE int spillway_mark_step(struct spillway_flow *flow, const struct 
     if (flow->state != SPILLWAY_STATE_DRAINING) {
         flow->state = SPILLWAY_STATE_DRAINING;
         flow->ended_ns = now_ns;
+        flow->last_seen_ns += SPILLWAY_LAST_SEEN_SLACK_NS; /* the release depends on it from here on */
         flow->local_until_ns = 0;
         flow->cip_until_ns = 0;
     }

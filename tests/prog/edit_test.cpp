@@ -157,12 +157,12 @@ TEST_F(Edit, StepKeepsWhatAReasonHolds) {
     EXPECT_TRUE(rig.flow(key));
 }
 
-/// A flow whose reasons have ended, last seen 10 ms ago.
+/// A flow whose reasons have ended, last seen a second ago.
 spillway_flow ended_flow(Rig &rig) {
     spillway_flow flow{};
     flow.mark = SPILLWAY_MARK_CONGESTED;
     flow.state = SPILLWAY_STATE_ISOLATED;
-    flow.last_seen_ns = now_ns() - 10'000'000;
+    flow.last_seen_ns = now_ns() - s;
     flow.packets = 1;
     flow.classid = isolation;
     flow.queue = rig.port().first_queue;

@@ -236,14 +236,16 @@ TEST_P(Release, TwoCpusReleaseOnce) {
     EXPECT_EQ(rig.events().size(), rounds);
 }
 
+/// A draining flow, and 5000 bytes in its isolation leaf.
 class ReleaseByPosition : public ReleaseBase {
   protected:
     ReleaseByPosition() : ReleaseBase(Source::kernel) {
         rig.hold(isolation, 5000);
         sent = rig.counters(isolation).sent_bytes;
-        flow.drain_base = 0;
-        flow.drain_position = 0;
         rig.settings().drain_margin = 0;
+        flow.state = SPILLWAY_STATE_DRAINING;
+        flow.ended_ns = now_ns();
+        flow.drain_generation = 1;
     }
     std::uint64_t sent = 0;
 };
@@ -255,6 +257,7 @@ TEST_F(ReleaseByPosition, OthersMayWaitOnceOurBytesHaveLeft) {
     // Now that packet's own position counts: behind everything that waits.
     EXPECT_EQ(flow.drain_position, sent + 5000 + 1000);
     EXPECT_EQ(flow.drain_base, sent);
+    EXPECT_EQ(flow.drain_generation, 1U);
     flow.drain_position = sent;
     EXPECT_FALSE(isolated());
     EXPECT_FALSE(there());
@@ -287,6 +290,41 @@ TEST_F(ReleaseByPosition, RestartedCounterProvesNothing) {
     EXPECT_FALSE(isolated());
 }
 
+TEST_F(ReleaseByPosition, NotedFromTheFirstDrainingPacketOn) {
+    flow.state = SPILLWAY_STATE_ISOLATED;
+    flow.local_until_ns = now_ns() + 1000 * s;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.drain_generation, 0U); // later packets of this jiffy will not be noted
+    flow.local_until_ns = 1;
+    flow.last_seen_jiffies = 0;
+    EXPECT_TRUE(isolated());
+    ASSERT_EQ(flow.state, SPILLWAY_STATE_DRAINING);
+    EXPECT_EQ(flow.drain_position, sent + 5000 + 1000);
+    EXPECT_EQ(flow.drain_generation, 1U);
+}
+
+TEST_F(ReleaseByPosition, AgentsReadingsProveItToo) {
+    flow.drain_generation = 0; // as after a silence
+    flow.last_seen_ns = now_ns() - s;
+    rig.leaf(isolation).drained_before_ns = now_ns();
+    EXPECT_FALSE(isolated());
+}
+
+TEST_F(ReleaseByPosition, IsWaitedForHoweverLong) {
+    rig.settings().stale_agent_ns = s;
+    rig.settings().heartbeat_ns = now_ns() - 2 * s; // nobody else will tell
+    flow.drain_position = sent + 1;
+    flow.ended_ns = now_ns() - 1000 * s;
+    EXPECT_TRUE(isolated());
+}
+
+TEST_F(ReleaseByPosition, FlowThatMovesToAnotherLeafIsNotDrained) {
+    flow.isolation = 1;
+    flow.drain_position = 0;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.isolation, 0U);
+}
+
 TEST_F(ReleaseByPosition, QueueThatIsNoFifoMustBeEmptyOrDrainedByTime) {
     rig.leaf(isolation).positions = 0;
     EXPECT_TRUE(isolated());
@@ -305,6 +343,8 @@ class ReleaseByTime : public ReleaseBase {
         rig.hold(isolation, 5000);
         rig.settings().stale_agent_ns = 5 * s;
         rig.settings().heartbeat_ns = now_ns();
+        flow.state = SPILLWAY_STATE_DRAINING;
+        flow.ended_ns = now_ns();
     }
 };
 
@@ -316,18 +356,26 @@ TEST_F(ReleaseByTime, LastPacketMustHaveBeenInTheQueueBefore) {
     EXPECT_FALSE(isolated());
 }
 
+TEST_F(ReleaseByTime, PacketsOfTheLastJiffyAreAllowedForBeforeItDrains) {
+    flow.state = SPILLWAY_STATE_ISOLATED;
+    flow.last_seen_ns = now_ns() - 50 * ms;
+    rig.leaf(isolation).drained_before_ns = flow.last_seen_ns + SPILLWAY_LAST_SEEN_SLACK_NS;
+    EXPECT_TRUE(isolated());
+    flow.state = SPILLWAY_STATE_ISOLATED;
+    flow.last_seen_jiffies = 0;
+    flow.last_seen_ns = rig.leaf(isolation).drained_before_ns - 11 * ms;
+    EXPECT_FALSE(isolated());
+}
+
 TEST_F(ReleaseByTime, NotKnownYetIsWaitedForWhileTheAgentReads) {
     rig.leaf(isolation).drained_before_ns = 0;
-    flow.state = SPILLWAY_STATE_DRAINING;
     flow.ended_ns = now_ns() - 1000 * s;
     EXPECT_TRUE(isolated());
-    EXPECT_EQ(flow.state, SPILLWAY_STATE_DRAINING);
 }
 
 TEST_F(ReleaseByTime, WithoutReadingsTheClearTimeDecides) {
     rig.leaf(isolation).drained_before_ns = 0;
     rig.leaf(isolation).read_ns = 0;
-    flow.state = SPILLWAY_STATE_DRAINING;
     flow.ended_ns = now_ns() - 29 * s;
     EXPECT_TRUE(isolated());
     flow.ended_ns = now_ns() - 30 * s;
@@ -338,7 +386,6 @@ TEST_F(ReleaseByTime, DeadAgentsReadingsAreNoReadings) {
     rig.leaf(isolation).drained_before_ns = 1;
     rig.settings().heartbeat_ns = now_ns() - 6 * s;
     rig.leaf(isolation).read_ns = rig.settings().heartbeat_ns;
-    flow.state = SPILLWAY_STATE_DRAINING;
     flow.ended_ns = now_ns() - 29 * s;
     EXPECT_TRUE(isolated());
     flow.ended_ns = now_ns() - 30 * s;

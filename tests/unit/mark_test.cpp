@@ -257,33 +257,46 @@ TEST_F(Mark, NewReasonRevivesADrainingMark) {
 TEST_F(Mark, PositionOfAnEmptyLeafIsAlwaysDrained) {
     flow.drain_generation = 3;
     flow.drain_position = 5000;
-    EXPECT_EQ(spillway_drained_by_position(&flow, 0, 0, 3, 100), SPILLWAY_DRAINED_YES);
-    EXPECT_EQ(spillway_drained_by_position(&flow, 0, 0, 4, 100), SPILLWAY_DRAINED_YES);
+    EXPECT_TRUE(spillway_drained_by_position(&flow, 0, 0, 3, 100));
+    EXPECT_TRUE(spillway_drained_by_position(&flow, 0, 0, 4, 100));
 }
 
 TEST_F(Mark, PositionAndMarginMustHaveBeenSent) {
     flow.drain_generation = 3;
     flow.drain_base = 1000;
     flow.drain_position = 5000;
-    EXPECT_EQ(spillway_drained_by_position(&flow, 1, 5099, 3, 100), SPILLWAY_DRAINED_NO);
-    EXPECT_EQ(spillway_drained_by_position(&flow, 1, 5100, 3, 100), SPILLWAY_DRAINED_YES);
+    EXPECT_FALSE(spillway_drained_by_position(&flow, 1, 5099, 3, 100));
+    EXPECT_TRUE(spillway_drained_by_position(&flow, 1, 5100, 3, 100));
 }
 
 TEST_F(Mark, PositionOfAnotherLeafOrARestartedCounterProvesNothing) {
     flow.drain_generation = 3;
     flow.drain_base = 1000;
     flow.drain_position = 5000;
-    EXPECT_EQ(spillway_drained_by_position(&flow, 1, 1ULL << 40U, 4, 100), SPILLWAY_DRAINED_NO);
+    EXPECT_FALSE(spillway_drained_by_position(&flow, 1, 1ULL << 40U, 4, 100));
     flow.drain_position = 500; // as after a restart: lower than the base
-    EXPECT_EQ(spillway_drained_by_position(&flow, 1, 999, 3, 100), SPILLWAY_DRAINED_NO);
-    EXPECT_EQ(spillway_drained_by_position(&flow, 1, 1000, 3, 100), SPILLWAY_DRAINED_YES);
+    EXPECT_FALSE(spillway_drained_by_position(&flow, 1, 999, 3, 100));
+    EXPECT_TRUE(spillway_drained_by_position(&flow, 1, 1000, 3, 100));
 }
 
 TEST_F(Mark, TimeMustBeAfterTheLastPacketWasSurelyInTheQueue) {
+    flow.state = SPILLWAY_STATE_DRAINING;
     flow.last_seen_ns = t0;
     EXPECT_FALSE(spillway_drained_by_time(&flow, t0 - 1));
     EXPECT_FALSE(spillway_drained_by_time(&flow, t0 + SPILLWAY_ENQUEUE_SLACK_NS));
     EXPECT_TRUE(spillway_drained_by_time(&flow, t0 + SPILLWAY_ENQUEUE_SLACK_NS + 1));
+}
+
+TEST_F(Mark, TimeAllowsForTheJiffyInWhichTheLastPacketCame) {
+    // Isolated flows are looked at once a jiffy: packets may have come after last_seen_ns.
+    EXPECT_FALSE(spillway_drained_by_time(&flow, t0 + slack + SPILLWAY_ENQUEUE_SLACK_NS));
+    EXPECT_TRUE(spillway_drained_by_time(&flow, t0 + slack + SPILLWAY_ENQUEUE_SLACK_NS + 1));
+    // The same is true of a flow that just begins to drain and sends nothing more.
+    local();
+    silent_step(t0 + idle + slack);
+    ASSERT_EQ(flow.state, SPILLWAY_STATE_DRAINING);
+    EXPECT_FALSE(spillway_drained_by_time(&flow, t0 + slack + SPILLWAY_ENQUEUE_SLACK_NS));
+    EXPECT_TRUE(spillway_drained_by_time(&flow, t0 + slack + SPILLWAY_ENQUEUE_SLACK_NS + 1));
 }
 
 } // namespace
