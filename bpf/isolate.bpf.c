@@ -266,14 +266,8 @@ int spillway_isolate(struct __sk_buff *skb) {
     packet.amount = 0;
     packet.above_low = false;
     const struct spillway_waterline *waterline = &packet.queue->waterline;
-    if (waterline->set) {
-        struct reading reading;
-        if (read_leaf(skb, &packet.queue->normal, &reading)) {
-            packet.amount =
-                spillway_amount(waterline, reading.backlog_bytes, reading.backlog_packets, skb->wire_len);
-            packet.above_low = packet.amount > waterline->low;
-        }
-    }
+    if (waterline->set && read_amount(skb, packet.queue, &packet.amount))
+        packet.above_low = packet.amount > waterline->low;
     if (!packet.above_low && packet.set->gen == packet.set->swept)
         return TC_ACT_UNSPEC;
 
@@ -284,7 +278,7 @@ int spillway_isolate(struct __sk_buff *skb) {
         return TC_ACT_UNSPEC;
     }
     packet.key.port = packet.port->ifindex;
-    struct spillway_flow *flow = bpf_map_lookup_elem(&flows, &packet.key);
+    struct spillway_flow *flow = find_flow(&packet.key);
     /* Only the guard and a choice of isolation classes ask for it. */
     packet.hash = packet.above_low || packet.queue->isolation_count > 1 ? spillway_hash(&packet.key) : 0;
     if (flow && flow->mark == SPILLWAY_MARK_CONGESTED && pass_marked(skb, &packet, flow))

@@ -180,12 +180,13 @@ Result<> Agent::watch_signals() {
 Result<> Agent::start() {
     spillway_settings &set = *maps_.settings();
     publish(set.heartbeat_ns, now_ns());
-    set.agent_pid = static_cast<std::uint32_t>(::getpid());
+    publish(set.agent_pid, 0U); // `status` says starting until the ports are served
     const std::string version = SPILLWAY_VERSION;
     std::fill(std::begin(set.version), std::end(set.version), '\0');
     version.copy(set.version, sizeof(set.version) - 1);
     set.started_ns = now_ns();
     apply();
+    publish(set.agent_pid, static_cast<std::uint32_t>(::getpid()));
 
     ring_.reset(ring_buffer__new(
         maps_.events_fd(),

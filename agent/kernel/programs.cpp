@@ -158,9 +158,9 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
     bpf_map__set_max_entries(skeleton->maps.upstream, options.flow_capacity);
     if (probe_xdp_frags())
         bpf_program__set_flags(skeleton->progs.spillway_trap, xdp_has_frags);
-    for (bpf_map *map :
-         {skeleton->maps.flows, skeleton->maps.queues, skeleton->maps.ports, skeleton->maps.suspects,
-          skeleton->maps.upstream, skeleton->maps.counters, skeleton->maps.settings, skeleton->maps.events})
+    for (bpf_map *map : {skeleton->maps.flows, skeleton->maps.filter, skeleton->maps.queues,
+                         skeleton->maps.ports, skeleton->maps.suspects, skeleton->maps.upstream,
+                         skeleton->maps.counters, skeleton->maps.settings, skeleton->maps.events})
         if (bpf_map__set_pin_path(map, (paths.maps / bpf_map__name(map)).c_str()) != 0)
             return fail({.operation = "choose pin path", .object = bpf_map__name(map), .number = errno});
     last_words.clear();

@@ -25,8 +25,8 @@ struct reading {
     __u64 sent_bytes;
 };
 
-/* The device's qdisc with the leaf's handle and parent. Qdiscs are found in a small hash by handle; a default
- * leaf has handle 0 and is told by its parent; the root is not in the hash. */
+/* The device's qdisc with the leaf's handle. Qdiscs are found in a small hash by handle; a default leaf has
+ * handle 0 and is told by its parent; the root is not in the hash. */
 static __always_inline struct Qdisc *find_qdisc(struct __sk_buff *skb, const struct spillway_leaf *leaf) {
     struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
     struct net_device *dev = kernel_skb->dev;
@@ -39,11 +39,36 @@ static __always_inline struct Qdisc *find_qdisc(struct __sk_buff *skb, const str
     for (int i = 0; i < SPILLWAY_QDISC_WALK_MAX && node; i++) {
         const __u64 at = (__u64)node - bpf_core_field_offset(struct Qdisc, hash);
         struct Qdisc *qdisc = bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct Qdisc));
-        if (qdisc->handle == leaf->handle && qdisc->parent == leaf->parent)
+        if (qdisc->handle == leaf->handle && (leaf->handle || qdisc->parent == leaf->parent))
             return qdisc;
         node = qdisc->hash.next;
     }
     return 0;
+}
+
+/* How much would wait in the queue with this packet, in the unit of its waterline: all that an idle packet
+ * asks for, since each read of kernel memory costs about a nanosecond. False when there is nothing to read.
+ */
+static __always_inline bool read_amount(struct __sk_buff *skb, const struct spillway_queue *queue,
+                                        __u64 *amount) {
+    const struct spillway_leaf *leaf = &queue->normal;
+    const struct spillway_waterline *line = &queue->waterline;
+    if (!leaf->generation)
+        return false;
+    if (!kernel_read) {
+        *amount = spillway_amount(line, leaf->backlog_bytes, leaf->backlog_packets, skb->wire_len);
+        return leaf->read_ns != 0;
+    }
+    struct Qdisc *qdisc = find_qdisc(skb, leaf);
+    if (!qdisc)
+        return false;
+    if (line->unit == SPILLWAY_UNIT_PACKETS) {
+        *amount = spillway_amount(line, 0, qdisc->q.qlen, 0);
+        barrier(); /* else clang makes one read of a variable offset, which the verifier refuses */
+    } else {
+        *amount = spillway_amount(line, qdisc->qstats.backlog, 0, skb->wire_len);
+    }
+    return true;
 }
 
 /* Reads the leaf; false when there is nothing to read. Backlog before sent bytes: a packet that leaves in

@@ -18,6 +18,14 @@ struct {
     __type(value, struct spillway_flow);
 } flows SEC(".maps") __weak;
 
+/* Spares unmarked flows the lookup in `flows`, which costs as much as all the rest. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, SPILLWAY_FILTER_SLOTS);
+    __type(key, __u32);
+    __type(value, __u32);
+} filter SEC(".maps") __weak;
+
 /* Monitored queues, mapped by the agent. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -94,6 +102,17 @@ static __always_inline struct spillway_port *find_port(__u32 ifindex) {
 
 static __always_inline struct spillway_queue *get_queue(__u32 index) {
     return bpf_map_lookup_elem(&queues, &index);
+}
+
+static __always_inline __u32 *get_filter(const struct spillway_flow_key *key) {
+    const __u32 slot = spillway_filter_slot(key);
+    return bpf_map_lookup_elem(&filter, &slot);
+}
+
+/* The flow's entry if it has one. */
+static __always_inline struct spillway_flow *find_flow(const struct spillway_flow_key *key) {
+    const __u32 *marks = get_filter(key);
+    return marks && *marks ? bpf_map_lookup_elem(&flows, key) : 0;
 }
 
 /* Rare events only: this is a hash lookup. */

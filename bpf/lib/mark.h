@@ -30,7 +30,13 @@ static __always_inline int insert_mark(struct spillway_settings *set, struct spi
                                        const struct spillway_flow *flow) {
     if (port->entries >= set->quota)
         return SPILLWAY_EDIT_QUOTA;
+    __u32 *marks = get_filter(key);
+    if (!marks)
+        return SPILLWAY_EDIT_BAD;
+    __sync_fetch_and_add(marks, 1);
     const long error = bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST);
+    if (error)
+        __sync_fetch_and_add(marks, -1);
     if (error == -17 /* EEXIST */)
         return SPILLWAY_EDIT_EXISTS;
     if (error)
@@ -47,6 +53,9 @@ static __always_inline void release_mark(const struct spillway_flow_key *key, __
                                          __u64 packets, __u64 now) {
     if (bpf_map_delete_elem(&flows, key))
         return;
+    __u32 *marks = get_filter(key);
+    if (marks)
+        __sync_fetch_and_add(marks, -1);
     struct spillway_port *port = find_port(key->port);
     if (port)
         __sync_fetch_and_add(&port->entries, -1);

@@ -2,6 +2,7 @@
 /* The contract between the BPF programs and user space: the pinned maps and what their bytes mean.
  *
  *   flows     HASH   spillway_flow_key -> spillway_flow      marked flows; changed by BPF programs only
+ *   filter    ARRAY  spillway_filter_slot() -> u32           marked flows that fall into the slot; BPF only
  *   queues    ARRAY  index -> spillway_queue                 monitored queues; mapped by the agent
  *   ports     ARRAY  slot -> spillway_port                   ports, found by open addressing on ifindex
  *   suspects  ARRAY  slot -> spillway_suspect                guard sums; BPF only
@@ -18,6 +19,9 @@
  * the sweeper reads gen as G, scans all flows, and if it found no mark sets swept = G. A mark made during
  * the scan has raised gen past G, so the gate stays open. A dead agent costs speed, never correctness.
  *
+ * Where the filter has 0 no flow is marked, and `flows` need not be asked: whoever inserts a mark counts it
+ * in the filter before, and whoever deletes one takes it out after.
+ *
  * Any change of these structures or their meaning increments SPILLWAY_ABI. */
 #ifndef SPILLWAY_ABI_H
 #define SPILLWAY_ABI_H
@@ -29,7 +33,7 @@
 #include "mark.h"
 #include "waterline.h"
 
-#define SPILLWAY_ABI 1
+#define SPILLWAY_ABI 2
 
 #define SPILLWAY_NAME_MAX 16       /* interface name with its NUL */
 #define SPILLWAY_PORTS_MAX 512     /* slots of `ports` found by ifindex, a power of two */
@@ -162,7 +166,7 @@ SPILLWAY_ASSERT(sizeof(struct spillway_upstream) == 48);
 
 struct spillway_settings {
     __u32 abi;             /* agent: SPILLWAY_ABI */
-    __u32 agent_pid;       /* agent */
+    __u32 agent_pid;       /* agent; 0 while it starts */
     char version[16];      /* agent */
     __u64 gen;             /* BPF: marks ever inserted */
     __u64 swept;           /* agent */

@@ -224,6 +224,19 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, con
     return SPILLWAY_NOT_IP;
 }
 
+#define SPILLWAY_FILTER_SLOTS 65536
+
+/* Slot of the `filter` map, from what tells most flows apart. */
+SPILLWAY_INLINE __u32 spillway_filter_slot(const struct spillway_flow_key *key) {
+    const int last = key->family == 6 ? 12 : 0; /* the last four bytes of an address */
+    __u32 src, dst;
+    __builtin_memcpy(&src, key->src + last, 4);
+    __builtin_memcpy(&dst, key->dst + last, 4);
+    __u64 hash = ((__u64)src << 32 | dst) * 0x9e3779b97f4a7c15ULL + ((__u32)key->sport << 16 | key->dport);
+    hash ^= hash >> 32;
+    return (__u32)(hash * 0xd6e8feb86659fd93ULL >> 48);
+}
+
 /* 64 bits spread evenly over all keys; not secret, so only for tables that survive collisions. */
 SPILLWAY_INLINE __u64 spillway_hash(const struct spillway_flow_key *key) {
     __u64 word[6];

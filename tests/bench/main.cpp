@@ -119,8 +119,8 @@ std::vector<Row> measure(int repeat, int rounds) {
 int main(int argc, char **argv) {
     CLI::App app{"What the BPF programs cost a packet, in ns over an empty program", "spillway-bench"};
     std::string file;
-    int repeat = 1000000;
-    int rounds = 5;
+    int repeat = 200000;
+    int rounds = 25;
     app.add_option("--json", file, "also write the figures to this file");
     app.add_option("--repeat", repeat, "packets in a round")->check(CLI::Range(1000, 100000000));
     app.add_option("--rounds", rounds, "rounds of which the median is taken")->check(CLI::Range(1, 1000));

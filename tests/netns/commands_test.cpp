@@ -97,7 +97,8 @@ TEST_F(Commands, MarkAsksForAnIsolationClass) {
 
 TEST_F(Commands, MarkAndStatusWorkWithoutTheAgent) {
     agent->kill();
-    EXPECT_EQ(agent->command({"mark", udp_flow, "--port", "eth0"}).code, 0);
+    const Output marked = agent->command({"mark", udp_flow, "--port", "eth0"});
+    EXPECT_EQ(marked.code, 0) << marked.err;
     EXPECT_EQ(agent->flows().size(), 1U);
     const json status = agent->status();
     EXPECT_EQ(status["agent"], json({{"running", false}, {"pid", nullptr}, {"version", nullptr}}));
@@ -118,7 +119,8 @@ TEST_F(Commands, PurgeTouchesNothingWhileTheAgentRuns) {
     EXPECT_EQ(output.code, 1);
     EXPECT_THAT(output.err, AllOf(HasSubstr("is running (pid"), HasSubstr("HINT")));
     EXPECT_EQ(port_status(agent->status(), "eth0")["waiting"], nullptr);
-    EXPECT_EQ(agent->command({"mark", udp_flow, "--port", "eth0"}).code, 0);
+    const Output marked = agent->command({"mark", udp_flow, "--port", "eth0"});
+    EXPECT_EQ(marked.code, 0) << marked.err;
 }
 
 TEST_F(Commands, AnotherLayoutIsNamedAndPurged) {

@@ -130,7 +130,9 @@ TEST_F(Edit, FullTableSaysSo) {
         taken.port = 100000 + i;
         rig.put(taken, filler);
     }
+    const std::uint32_t before = rig.filter(key);
     EXPECT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key), SPILLWAY_EDIT_TABLE_FULL);
+    EXPECT_EQ(rig.filter(key), before);
     EXPECT_EQ(rig.settings().gen, 0U);
     EXPECT_EQ(rig.port().entries, 0U);
 }
@@ -243,6 +245,32 @@ TEST_F(Edit, UpstreamIsAskedForCountedAndForgotten) {
     EXPECT_EQ(rig.upstream(key)->sent, 2U);
     EXPECT_EQ(rig.edit(SPILLWAY_EDIT_FORGET, key), SPILLWAY_EDIT_DONE);
     EXPECT_FALSE(rig.upstream(key));
+}
+
+TEST_F(Edit, FilterCountsTheMarksOfASlot) {
+    spillway_flow_key same_slot = key; // the port is no part of the slot
+    same_slot.port = rig.other_ifindex();
+    rig.maps().ports()[rig.other_ifindex()].ifindex = rig.other_ifindex();
+    EXPECT_EQ(rig.filter(key), 0U);
+    rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key);
+    rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key); // exists
+    EXPECT_EQ(rig.filter(key), 1U);
+    rig.edit(SPILLWAY_EDIT_MARK_CIP, same_slot);
+    EXPECT_EQ(rig.filter(key), 2U);
+    EXPECT_EQ(rig.filter(other), 0U);
+    for (const spillway_flow_key &each : {same_slot, key}) {
+        const std::uint32_t before = rig.filter(key);
+        rig.edit(SPILLWAY_EDIT_UNMARK, each);
+        EXPECT_EQ(rig.filter(key), before);
+        EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, each), SPILLWAY_EDIT_RELEASED);
+        EXPECT_EQ(rig.filter(key), before - 1);
+    }
+}
+
+TEST_F(Edit, FilterForgetsWhatFoundNoRoom) {
+    rig.settings().quota = 0;
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key), SPILLWAY_EDIT_QUOTA);
+    EXPECT_EQ(rig.filter(key), 0U);
 }
 
 TEST_F(Edit, CountAdds) {

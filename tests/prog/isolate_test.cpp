@@ -592,11 +592,14 @@ void on_two_cpus(const Work &work) {
 TEST_P(Isolate, TwoCpusMakeOneMarkAndOneEvent) {
     rig.hold(normal, above);
     constexpr std::uint16_t rounds = 200;
-    for (std::uint16_t sport = 1; sport <= rounds; sport++)
+    for (std::uint16_t sport = 1; sport <= rounds; sport++) {
+        const std::uint32_t others = rig.filter(key(sport));
         on_two_cpus([&] {
             for (int i = 0; i < 5; i++)
                 EXPECT_EQ(rig.isolate(udp(sport)).priority, isolation);
         });
+        EXPECT_EQ(rig.filter(key(sport)), others + 1);
+    }
     EXPECT_EQ(rig.flows(), rounds);
     EXPECT_EQ(rig.settings().gen, rounds);
     EXPECT_EQ(rig.port().entries, rounds);

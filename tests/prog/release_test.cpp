@@ -230,6 +230,7 @@ TEST_P(Release, TwoCpusReleaseOnce) {
         rig.isolate(packet_of_flow);
         other.join();
         ASSERT_FALSE(there());
+        ASSERT_EQ(rig.filter(key), 0U);
         ASSERT_EQ(rig.port().entries, 0U);
         ASSERT_EQ(rig.queue().restored_total, round);
     }

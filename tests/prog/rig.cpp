@@ -112,6 +112,7 @@ Rig::Rig(Source source) : source_(source), paths_(""), ring_(nullptr, ring_buffe
                                              .ethertype = SPILLWAY_CIP_ETHERTYPE,
                                              .flow_capacity = 16384}));
     maps_ = must(Maps::open(paths_));
+    filter_ = Fd(bpf_obj_get((paths_.maps / "filter").c_str()));
     fill_maps();
     const auto take = [](void *rig, void *data, std::size_t) {
         static_cast<Rig *>(rig)->events_.push_back(*static_cast<const spillway_event *>(data));
@@ -326,7 +327,21 @@ std::optional<spillway_flow> Rig::flow(const spillway_flow_key &key) const {
     return flow;
 }
 
+std::uint32_t Rig::filter(const spillway_flow_key &key) const {
+    const std::uint32_t slot = spillway_filter_slot(&key);
+    std::uint32_t count = 0;
+    if (bpf_map_lookup_elem(filter_.get(), &slot, &count) != 0)
+        fail_with("read the filter", errno);
+    return count;
+}
+
 void Rig::put(const spillway_flow_key &key, const spillway_flow &flow) const {
+    if (!this->flow(key)) {
+        const std::uint32_t slot = spillway_filter_slot(&key);
+        const std::uint32_t count = filter(key) + 1;
+        if (bpf_map_update_elem(filter_.get(), &slot, &count, BPF_ANY) != 0)
+            fail_with("write the filter", errno);
+    }
     if (const int error = bpf_map_update_elem(maps_->flows_fd(), &key, &flow, BPF_ANY); error != 0)
         fail_with("write a flow", -error);
 }

@@ -99,8 +99,10 @@ class Rig {
     [[nodiscard]] spillway_edit_result raw_edit(const Bytes &command) const;
 
     [[nodiscard]] std::optional<spillway_flow> flow(const spillway_flow_key &key) const;
+    /// Writes an entry behind the programs' backs, as one that they made.
     void put(const spillway_flow_key &key, const spillway_flow &flow) const;
-    [[nodiscard]] std::size_t flows() const; ///< how many there are
+    [[nodiscard]] std::uint32_t filter(const spillway_flow_key &key) const; ///< count of the key's slot
+    [[nodiscard]] std::size_t flows() const;                                ///< how many there are
     [[nodiscard]] std::optional<spillway_upstream> upstream(const spillway_flow_key &key) const;
 
     /// Events since the last call.
@@ -127,6 +129,7 @@ class Rig {
     std::optional<Netlink> netlink_;
     std::optional<Programs> programs_;
     std::optional<Maps> maps_;
+    Fd filter_;
     std::vector<spillway_event> events_;
     std::unique_ptr<ring_buffer, void (*)(ring_buffer *)> ring_;
 };

@@ -308,6 +308,30 @@ TEST(FlowKey, HashSpreadsKeysThatCountUp) {
     }
 }
 
+TEST(FlowKey, FilterSlotsAreSpreadOverFlowsThatCountUp) {
+    const auto slots = [](const std::vector<spillway_flow_key> &keys) {
+        std::set<std::uint32_t> used;
+        for (const spillway_flow_key &key : keys) {
+            const std::uint32_t slot = spillway_filter_slot(&key);
+            EXPECT_LT(slot, std::uint32_t{SPILLWAY_FILTER_SLOTS});
+            used.insert(slot);
+        }
+        return used.size();
+    };
+    // 4096 flows at random would use 3970 of 65536 slots.
+    EXPECT_GT(slots(row([](auto &key, auto i) { key.sport = static_cast<__u16>(i); })), 3800U);
+    EXPECT_GT(slots(row([](auto &key, auto i) { key.dport = static_cast<__u16>(i); })), 3800U);
+    for (const std::uint8_t family : {std::uint8_t{4}, std::uint8_t{6}}) {
+        const std::size_t last = family == 6 ? 15 : 3;
+        EXPECT_GT(slots(row([=](auto &key, auto i) {
+                      key.family = family;
+                      key.src[last] = static_cast<__u8>(i);
+                      key.dst[last] = static_cast<__u8>(i >> 8U);
+                  })),
+                  3800U);
+    }
+}
+
 TEST(FlowKey, HashDependsOnEveryBit) {
     const spillway_flow_key base = key_of(udp4);
     std::set<std::uint64_t> hashes{spillway_hash(&base)};
