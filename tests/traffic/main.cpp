@@ -57,6 +57,10 @@ void add_size(CLI::App &role, std::size_t &size) {
         ->check(CLI::Range(sizeof(Stamp), largest_datagram));
 }
 
+void add_dscp(CLI::App &role, unsigned &dscp) {
+    role.add_option("--dscp", dscp, "DSCP of the packets")->capture_default_str()->check(CLI::Range(0, 63));
+}
+
 CLI::Option *add_count(CLI::App &role, const char *name, unsigned &count, const char *what) {
     return role.add_option(name, count, what)->capture_default_str()->check(CLI::Range(1, 60000));
 }
@@ -89,6 +93,10 @@ int main(int argc, char **argv) {
     role = app.add_subcommand("probe", "the victim: UDP ping-pong on absolute deadlines");
     add_sender(*role, probe_options.end);
     add_size(*role, probe_options.size);
+    role->add_option("--patience", probe_options.patience, "seconds to wait for answers at the end")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 60.0));
+    role->add_option("--series", probe_options.series, "write a line for each request to this file");
     auto *hz = role->add_option("--hz", probe_options.hz, "requests a second");
     hz->capture_default_str()->check(CLI::Range(0.1, 1e6));
     add_mbit(*role, probe_options.mbit, "rate instead of --hz, IP and UDP headers included")->excludes(hz);
@@ -106,6 +114,10 @@ int main(int argc, char **argv) {
             return parse_phase(text) ? std::string() : "not MBIT:SECONDS: " + text;
         });
     add_count(*role, "--flows", flood_options.flows, "flows, one source port each");
+    add_dscp(*role, flood_options.dscp);
+    role->add_option("--send-buffer", flood_options.send_buffer,
+                     "bytes that may wait in a socket (SO_SNDBUF); without it, more than enough")
+        ->check(CLI::Range(1, 1 << 30));
     role->callback([&] {
         play = [&]() -> Result<nlohmann::json> {
             if (auto fine = check_ports("--from-port", flood_options.end.from_port, flood_options.flows);
@@ -136,6 +148,7 @@ int main(int argc, char **argv) {
     add_count(*role, "--flows", tcp_options.flows, "connections");
     role->add_option("--congestion", tcp_options.congestion, "congestion control")->capture_default_str();
     add_mbit(*role, tcp_options.mbit, "pace to this rate, all connections together");
+    add_dscp(*role, tcp_options.dscp);
     role->callback([&] {
         play = [&]() -> Result<nlohmann::json> {
             if (auto fine = check_ports("--from-port", tcp_options.end.from_port, tcp_options.flows); !fine)

@@ -27,6 +27,8 @@ struct ProbeOptions {
     double hz = 1000;      ///< requests a second
     double mbit = 0;       ///< if not 0: requests at this rate instead of `hz`
     std::size_t size = 64; ///< UDP payload, bytes
+    double patience = 2;   ///< seconds after the last request: a paused priority takes its time
+    std::string series;    ///< file for every round trip; empty = none
 };
 
 /// Another rate for some time.
@@ -41,6 +43,8 @@ struct FloodOptions {
     std::vector<Phase> then; ///< phases after the first; the sequence of each flow goes on
     std::size_t size = 1400; ///< UDP payload, bytes
     unsigned flows = 1;      ///< flows, each with a socket and a sequence of its own
+    unsigned dscp = 0;       ///< 0 … 63
+    int send_buffer = 0;     ///< bytes a socket may have waiting, as SO_SNDBUF; 0 = more than enough
 };
 
 struct SinkOptions {
@@ -53,11 +57,14 @@ struct TcpOptions {
     unsigned flows = 1;
     std::string congestion = "cubic"; ///< congestion control of the sender
     double mbit = 0;                  ///< paced to this rate, all flows together; 0 = as fast as TCP goes
+    unsigned dscp = 0;                ///< 0 … 63
 };
 
 /// Sends every UDP datagram back to where it came from.
 Result<nlohmann::json> reflect(const Endpoint &end);
-/// The victim: timed requests to a reflector, sent on time whether or not the answers come.
+/// The victim: timed requests to a reflector, sent on time whether or not the answers come. The series has a
+/// line for each request, in order: when it was sent (CLOCK_MONOTONIC, nanoseconds) and its round trip in
+/// nanoseconds, or -1 if it was lost.
 Result<nlohmann::json> probe(const ProbeOptions &options);
 /// UDP elephants: paced, numbered datagrams.
 Result<nlohmann::json> flood(const FloodOptions &options);

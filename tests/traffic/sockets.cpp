@@ -119,6 +119,15 @@ Result<Fd> open_sender(int type, const Address &to, std::uint16_t from_port) {
     return open_bound(to.family(), type, from_port);
 }
 
+Result<> set_dscp(const Fd &socket, const Address &to, unsigned dscp) {
+    const int traffic_class = static_cast<int>(dscp << 2U); // the lower two bits are ECN's
+    const bool v4 = to.family() == AF_INET;
+    if (::setsockopt(socket.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &traffic_class,
+                     sizeof traffic_class) < 0)
+        return fail(socket_error("--dscp", std::to_string(dscp)));
+    return {};
+}
+
 std::uint16_t local_port(const Fd &socket) {
     Address address;
     address.length = sizeof address.storage;

@@ -50,6 +50,9 @@ Result<Fd> bind_any(int type, std::uint16_t port);
 /// connected.
 Result<Fd> open_sender(int type, const Address &to, std::uint16_t from_port);
 
+/// Sets the DSCP of what the socket sends; the family of the socket is that of `to`.
+Result<> set_dscp(const Fd &socket, const Address &to, unsigned dscp);
+
 /// The local port of a bound or connected socket; 0 if it has none.
 std::uint16_t local_port(const Fd &socket);
 

@@ -41,6 +41,8 @@ Result<Fd> connect_flow(const TcpOptions &options, const Address &to, unsigned f
             static_cast<std::uint64_t>(options.mbit * 125'000 / options.flows); // bytes a second
         ::setsockopt(socket->get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
     }
+    if (Result<> set = set_dscp(*socket, to, options.dscp); !set)
+        return fail(set.error());
     const int patience = connect_patience_ms;
     ::setsockopt(socket->get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
     // The end of the run is the end of the traffic: drop what still waits to be sent.

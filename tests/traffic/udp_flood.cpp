@@ -88,6 +88,11 @@ Result<std::vector<Elephant>> open_elephants(const FloodOptions &options, const 
         Result<Fd> socket = open_sender(SOCK_DGRAM, to, port);
         if (!socket)
             return fail(socket.error());
+        if (Result<> set = set_dscp(*socket, to, options.dscp); !set)
+            return fail(set.error());
+        if (options.send_buffer > 0 && ::setsockopt(socket->get(), SOL_SOCKET, SO_SNDBUF,
+                                                    &options.send_buffer, sizeof options.send_buffer) < 0)
+            return fail(socket_error("--send-buffer", std::to_string(options.send_buffer)));
         if (::connect(socket->get(), to.get(), to.length) < 0)
             return fail(socket_error("connect", options.end.to));
         herd.emplace_back(std::move(*socket), run, flow);

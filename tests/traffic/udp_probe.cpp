@@ -8,16 +8,16 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <netinet/in.h>
 #include <poll.h>
+#include <string>
 #include <vector>
 
 namespace spillway::traffic {
 
 namespace {
 
-constexpr std::uint64_t patience_ns =
-    2'000'000'000;                             // after the last request: a paused priority takes this long
 constexpr std::uint64_t look_ns = 100'000'000; // longest sleep between two looks at the stop signal
 
 /// Waits until the socket is readable or the time has come.
@@ -32,9 +32,12 @@ bool readable_before(const Fd &socket, std::uint64_t deadline_ns) {
 /// The answers of one probe run.
 class Answers {
   public:
-    Answers(std::uint32_t run, std::size_t expected) : run_(run), seen_(expected, false) {
+    Answers(std::uint32_t run, std::size_t expected)
+        : run_(run), round_trip_ns_(expected, lost), sent_ns_(expected, 0) {
         latency_us_.reserve(expected);
     }
+
+    void asked(const Stamp &stamp) { sent_ns_[stamp.sequence] = stamp.sent_ns; }
 
     void take_all(const Fd &socket) {
         std::array<char, largest_datagram> buffer;
@@ -62,16 +65,30 @@ class Answers {
         json["max_us"] = quantile(1);
     }
 
+    /// Writes the series of the first `count` requests.
+    [[nodiscard]] Result<> write_series(const std::string &file, std::size_t count) const {
+        std::ofstream out(file);
+        for (std::size_t i = 0; i < count; ++i)
+            out << sent_ns_[i] << ' ' << round_trip_ns_[i] << '\n';
+        if (!out.flush())
+            return fail(socket_error("--series", file));
+        return {};
+    }
+
   private:
+    static constexpr std::int64_t lost = -1;
+
     void take(const Stamp &stamp) {
-        if (stamp.magic != Stamp::expected_magic || stamp.run != run_ || stamp.sequence >= seen_.size())
+        if (stamp.magic != Stamp::expected_magic || stamp.run != run_ ||
+            stamp.sequence >= round_trip_ns_.size())
             return;
-        if (seen_[stamp.sequence]) {
+        std::int64_t &round_trip = round_trip_ns_[stamp.sequence];
+        if (round_trip != lost) {
             ++duplicates_;
             return;
         }
-        seen_[stamp.sequence] = true;
-        latency_us_.push_back(static_cast<double>(now_ns() - stamp.sent_ns) / 1000.0);
+        round_trip = static_cast<std::int64_t>(now_ns() - stamp.sent_ns);
+        latency_us_.push_back(static_cast<double>(round_trip) / 1000.0);
         if (stamp.sequence < highest_)
             ++late_;
         highest_ = std::max(highest_, stamp.sequence);
@@ -88,7 +105,8 @@ class Answers {
     std::uint32_t highest_ = 0;
     std::size_t late_ = 0;
     std::size_t duplicates_ = 0;
-    std::vector<bool> seen_;
+    std::vector<std::int64_t> round_trip_ns_; // by sequence
+    std::vector<std::uint64_t> sent_ns_;      // by sequence
     std::vector<double> latency_us_;
 };
 
@@ -169,16 +187,20 @@ Result<nlohmann::json> probe(const ProbeOptions &options) {
         if (stamp.sent_ns < due)
             continue;
         std::memcpy(payload.data(), &stamp, sizeof stamp);
+        answers.asked(stamp);
         // A request that the host itself refuses is a lost one.
         if (::send(socket->get(), payload.data(), payload.size(), MSG_DONTWAIT) < 0)
             ++failed;
         ++stamp.sequence;
     }
-    const std::uint64_t give_up = now_ns() + patience_ns;
+    const std::uint64_t give_up = now_ns() + static_cast<std::uint64_t>(options.patience * 1e9);
     while (answers.received() + failed < stamp.sequence && now_ns() < give_up)
         if (readable_before(*socket, give_up))
             answers.take_all(*socket);
 
+    if (!options.series.empty())
+        if (Result<> written = answers.write_series(options.series, stamp.sequence); !written)
+            return fail(written.error());
     const std::size_t lost = stamp.sequence - answers.received();
     nlohmann::json json{{"role", "probe"},
                         {"from_port", local_port(*socket)},
