@@ -11,6 +11,7 @@
 #include "lib/maps.h"
 #include "lib/mark.h"
 #include "lib/packet.h"
+#include "lib/rewrite.h"
 
 #define MAJOR(classid) ((classid)&0xffff0000U)
 
@@ -95,10 +96,11 @@ static __always_inline void note(const struct __sk_buff *skb, const struct packe
         flow->classid = queue->isolation[isolation].classid;
 }
 
-/* Puts the packet into the isolation class. */
+/* Puts the packet into the isolation class, and lowers the priority it carries. */
 static __always_inline void isolate(struct __sk_buff *skb, const struct packet *packet, __u32 isolation) {
     if (packet->queue->isolation_count)
         set_priority(skb, packet->queue->isolation[isolation].classid);
+    rewrite(skb, packet->port, &packet->layout, packet->key.family);
 }
 
 /* Whether the flow's earlier packets have left its isolation leaf. */
@@ -172,11 +174,11 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
     if (packet->above_low)
         add_suspect(packet, spillway_window(bpf_ktime_get_ns(), packet->set->window_ns), skb->wire_len);
     note(skb, packet, flow, isolation);
-    isolate(skb, packet, isolation);
     if (!flow->packets) /* marked by hand or by a CIP before any packet came */
         __sync_fetch_and_add(&queue->marked_total, 1);
     __sync_fetch_and_add(&flow->packets, 1);
     __sync_fetch_and_add(&flow->bytes, skb->wire_len);
+    isolate(skb, packet, isolation);
     return true;
 }
 
@@ -216,11 +218,11 @@ static __always_inline void mark(struct __sk_buff *skb, struct packet *packet, _
         count(packet->port->ifindex, SPILLWAY_LOST_TABLE_FULL, 1);
         return;
     }
+    if (result == SPILLWAY_EDIT_DONE) { /* else another CPU was first */
+        __sync_fetch_and_add(&packet->queue->marked_total, 1);
+        report_marked(skb, packet, now);
+    }
     isolate(skb, packet, isolation);
-    if (result == SPILLWAY_EDIT_EXISTS) /* another CPU was first */
-        return;
-    __sync_fetch_and_add(&packet->queue->marked_total, 1);
-    report_marked(skb, packet, now);
 }
 
 /* A packet of an unmarked flow that makes its queue exceed the low waterline (R1, B5, B9). */

@@ -16,7 +16,19 @@ namespace {
 std::string classes_text(const std::vector<ClassId> &classes) {
     std::vector<std::string> names;
     std::ranges::transform(classes, std::back_inserter(names), &ClassId::text);
-    return names.empty() ? "-" : fmt::format("{}", fmt::join(names, ","));
+    return fmt::format("{}", fmt::join(names, ","));
+}
+
+/// How flows of the queue are isolated: "1:20,1:21 dscp 1".
+std::string isolation_text(const QueueConfig &queue, const RewriteConfig &rewrite) {
+    std::vector<std::string> ways;
+    if (!queue.isolate_class.empty())
+        ways.push_back(classes_text(queue.isolate_class));
+    if (rewrite.pcp)
+        ways.push_back(fmt::format("pcp {}", *rewrite.pcp));
+    if (rewrite.dscp)
+        ways.push_back(fmt::format("dscp {}", *rewrite.dscp));
+    return ways.empty() ? "-" : fmt::format("{}", fmt::join(ways, " "));
 }
 
 std::string waterline_text(const std::optional<WaterlineConfig> &line) {
@@ -45,7 +57,7 @@ std::vector<Error> run_check(const Context &context, const std::filesystem::path
         if (port.queues.empty())
             rows.push_back({link->name, "-", "-", "-"});
         for (const auto &queue : port.queues)
-            rows.push_back({link->name, queue.queue_class.text(), classes_text(queue.isolate_class),
+            rows.push_back({link->name, queue.queue_class.text(), isolation_text(queue, port.rewrite),
                             waterline_text(queue.waterline)});
     }
     std::cout << table({{"PORT"}, {"QUEUE"}, {"ISOLATES"}, {"WATERLINE"}}, rows);

@@ -23,13 +23,16 @@ Result<std::uint32_t> served_port(const Maps &maps, const std::string &name, boo
     if (const auto *port = find_existing_port(maps.ports(), name)) {
         if (port->attach != SPILLWAY_ATTACH_OFF) {
             const auto queues = maps.queues().subspan(port->first_queue, port->queue_count);
-            if (to_mark && std::ranges::none_of(queues, [](const spillway_queue &queue) {
-                    return queue.isolation_count != 0;
-                }))
+            const bool rewrites =
+                (port->flags & (SPILLWAY_PORT_REWRITE_PCP | SPILLWAY_PORT_REWRITE_DSCP)) != 0;
+            if (to_mark && (!rewrites || queues.empty()) &&
+                std::ranges::none_of(queues,
+                                     [](const spillway_queue &queue) { return queue.isolation_count != 0; }))
                 return fail({.operation = "port",
                              .object = name,
                              .detail = "it has no queue with an isolation class to move the flow to",
-                             .hint = "spillway check says what is missing; or give a queue isolate_class"});
+                             .hint = "spillway check says what is missing; or give a queue isolate_class, or "
+                                     "the port rewrite"});
             return port->ifindex;
         }
         return fail({.operation = "port",

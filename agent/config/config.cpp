@@ -81,6 +81,16 @@ QueueConfig read_queue(const json &object) {
     return queue;
 }
 
+RewriteConfig read_rewrite(const json &object) {
+    RewriteConfig rewrite;
+    if (const auto pcp = object.find("pcp"); pcp != object.end())
+        rewrite.pcp = pcp->get<std::uint8_t>();
+    if (const auto dscp = object.find("dscp"); dscp != object.end())
+        rewrite.dscp = dscp->get<std::uint8_t>();
+    take(object, "tag_untagged", rewrite.tag_untagged);
+    return rewrite;
+}
+
 PortConfig read_port(const json &object) {
     PortConfig port{.name = object.at("name"), .cip_class = {}, .queues = {}};
     take(object, "accept_cip", port.accept_cip);
@@ -89,6 +99,7 @@ PortConfig read_port(const json &object) {
     if (const auto cip_class = object.find("cip_class"); cip_class != object.end())
         port.cip_class = class_of(*cip_class);
     std::ranges::transform(section(object, "queues"), std::back_inserter(port.queues), read_queue);
+    port.rewrite = read_rewrite(section(object, "rewrite"));
     return port;
 }
 
@@ -204,6 +215,32 @@ std::optional<Fault> find_isolation_fault(const json &document, const QueueConfi
     return std::nullopt;
 }
 
+/// A rewrite that could never lower a priority, or has nothing to rewrite.
+std::optional<Fault> find_rewrite_fault(const json &document, const PortConfig &port,
+                                        const std::string &port_place) {
+    const std::string place = port_place + "/rewrite";
+    if (!document.contains(json::json_pointer(place)))
+        return std::nullopt;
+    const RewriteConfig &rewrite = port.rewrite;
+    if (port.queues.empty())
+        return Fault{.place = place,
+                     .found = "a rewrite in a port without queues",
+                     .allowed = "a rewrite beside at least one queue",
+                     .hint = R"(add a queue: its class may be "root", and it needs no waterline)"};
+    if (!rewrite.pcp && !rewrite.dscp)
+        return Fault{.place = place,
+                     .found = "neither pcp nor dscp",
+                     .allowed = "pcp, dscp, or both",
+                     .hint = "write which priority isolated packets shall carry, or remove rewrite"};
+    if (rewrite.tag_untagged && rewrite.pcp != 1)
+        return Fault{.place = place + "/tag_untagged",
+                     .found = rewrite.pcp ? fmt::format("true with pcp {}", *rewrite.pcp)
+                                          : std::string("true without pcp"),
+                     .allowed = "true with pcp 1, the only one below that of packets without a tag (0)",
+                     .hint = "set pcp to 1, or leave out tag_untagged"};
+    return std::nullopt;
+}
+
 std::optional<Fault> find_port_fault(const json &document, const PortConfig &port,
                                      const std::string &port_place) {
     const auto queue_place = [&port_place](std::size_t i) {
@@ -229,7 +266,7 @@ std::optional<Fault> find_port_fault(const json &document, const PortConfig &por
                 return fault;
         }
     }
-    return std::nullopt;
+    return find_rewrite_fault(document, port, port_place);
 }
 
 std::optional<Fault> find_timing_fault(const json &document, const Config &config) {

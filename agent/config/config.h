@@ -44,6 +44,15 @@ struct QueueConfig {
     friend bool operator==(const QueueConfig &, const QueueConfig &) = default;
 };
 
+/// Fields of isolated packets that get a lower priority, never a higher one.
+struct RewriteConfig {
+    std::optional<std::uint8_t> pcp;  ///< of the VLAN tag, 0..6
+    std::optional<std::uint8_t> dscp; ///< of the IP header, 0..62
+    bool tag_untagged = false;        ///< give packets without a tag a priority tag; pcp is 1 then
+
+    friend bool operator==(const RewriteConfig &, const RewriteConfig &) = default;
+};
+
 struct PortConfig {
     std::string name; ///< an interface name or a glob such as "swp*"
     bool accept_cip = true;
@@ -51,6 +60,7 @@ struct PortConfig {
     TrapMode trap = TrapMode::automatic;
     std::optional<ClassId> cip_class; ///< class for CIPs that go through the qdisc; never root
     std::vector<QueueConfig> queues;
+    RewriteConfig rewrite{}; ///< neither pcp nor dscp: fields stay as they are
 
     friend bool operator==(const PortConfig &, const PortConfig &) = default;
 };

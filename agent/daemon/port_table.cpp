@@ -160,6 +160,14 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
         flags |= SPILLWAY_PORT_ANY_UNICAST;
     if (config.send_cip)
         flags |= SPILLWAY_PORT_SEND_CIP;
+    if (config.rewrite.pcp)
+        flags |= SPILLWAY_PORT_REWRITE_PCP;
+    if (config.rewrite.dscp)
+        flags |= SPILLWAY_PORT_REWRITE_DSCP;
+    if (config.rewrite.tag_untagged)
+        flags |= SPILLWAY_PORT_TAG_UNTAGGED;
+    publish(port->rewrite_pcp, config.rewrite.pcp.value_or(0));
+    publish(port->rewrite_dscp, config.rewrite.dscp.value_or(0));
     publish(port->flags, flags);
     publish(port->cip_per_second, cip_per_second);
 

@@ -33,7 +33,7 @@
 #include "mark.h"
 #include "waterline.h"
 
-#define SPILLWAY_ABI 2
+#define SPILLWAY_ABI 3
 
 #define SPILLWAY_NAME_MAX 16       /* interface name with its NUL */
 #define SPILLWAY_PORTS_MAX 512     /* slots of `ports` found by ifindex, a power of two */
@@ -69,13 +69,13 @@ SPILLWAY_ASSERT(sizeof(struct spillway_leaf) == 80);
 
 /* One monitored queue: where its packets wait normally, and where they wait isolated. */
 struct spillway_queue {
-    __u32 ifindex;                                          /* agent: 0: unused entry */
-    __u32 isolation_count;                                  /* agent: 0: detects, isolates nothing here */
-    char port[SPILLWAY_NAME_MAX];                           /* agent */
-    struct spillway_waterline waterline;                    /* agent */
-    enum spillway_level level;                              /* agent: by its last reading; telemetry only */
-    __u32 reserved;                                         /* 0 */
-    struct spillway_leaf normal;                            /* */
+    __u32 ifindex;                       /* agent: 0: unused entry */
+    __u32 isolation_count;               /* agent: 0: isolated packets stay in this queue */
+    char port[SPILLWAY_NAME_MAX];        /* agent */
+    struct spillway_waterline waterline; /* agent */
+    enum spillway_level level;           /* agent: by its last reading; telemetry only */
+    __u32 reserved;                      /* 0 */
+    struct spillway_leaf normal;         /* */
     struct spillway_leaf isolation[SPILLWAY_ISOLATION_MAX]; /* */
     __u64 heaviest[2];    /* BPF: see guard.h, by lowest bit of the window */
     __u64 marked_total;   /* BPF: flows that were isolated out of this queue, for whatever reason */
@@ -91,6 +91,12 @@ SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 
 /* CIPs are sent for flows that this port congests. */
 #define SPILLWAY_PORT_SEND_CIP 4
+
+/* Isolated packets get rewrite_pcp, rewrite_dscp, if that is lower than what they have (R4a). */
+#define SPILLWAY_PORT_REWRITE_PCP 8
+#define SPILLWAY_PORT_REWRITE_DSCP 16
+/* Isolated packets without a tag get a priority tag with rewrite_pcp. */
+#define SPILLWAY_PORT_TAG_UNTAGGED 32
 
 /* Why a configured port, or a queue of it, is not served; names as in `status --json`. */
 enum spillway_waiting {
@@ -145,7 +151,9 @@ struct spillway_port {
     enum spillway_trap trap;       /* agent */
     enum spillway_attach attach;   /* agent */
     __u32 degraded;                /* agent: SPILLWAY_DEGRADED_* */
-    __u32 reserved;                /* 0 */
+    __u8 rewrite_pcp;              /* agent: 0..7 */
+    __u8 rewrite_dscp;             /* agent: 0..63 */
+    __u16 reserved;                /* 0 */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_port) == 80);
 

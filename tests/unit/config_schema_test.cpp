@@ -134,7 +134,7 @@ json written_out(const json &rule) {
     for (const auto &[key, inner] : rule.at("properties").items()) {
         if (inner.contains("default"))
             document[key] = inner["default"];
-        else if (has_type(inner, "object") && key != "waterline")
+        else if (has_type(inner, "object") && key != "waterline" && key != "rewrite") // these mean something
             document[key] = written_out(inner);
     }
     return document;
@@ -153,20 +153,25 @@ TEST(ConfigSchema, DefaultsAreThoseOfTheProgram) {
     json port = written_out(port_rule);
     port["name"] = "eth1";
     port["queues"] = {queue};
+    port["rewrite"] = written_out(port_rule["properties"]["rewrite"]);
+    port["rewrite"]["pcp"] = 1;
     const auto with_port = parse_config(json{{"ports", {port}}}.dump(), "test");
     ASSERT_TRUE(with_port) << with_port.error().text();
     PortConfig expected;
     expected.name = "eth1";
     expected.queues = {QueueConfig{.queue_class = {}, .isolate_class = {}, .waterline = WaterlineConfig{}}};
+    expected.rewrite.pcp = 1;
     EXPECT_THAT(with_port->ports, ElementsAre(expected));
 }
 
 TEST(ConfigSchema, NumbersStopAtTheirLimits) {
     std::size_t numbers = 0;
-    for (const auto &[object, object_rule] : {std::pair{"/detection", "/properties/detection"},
-                                              {"/detection/guard", "/properties/detection/properties/guard"},
-                                              {"/flows", "/properties/flows"},
-                                              {"/cip", "/properties/cip"}}) {
+    for (const auto &[object, object_rule] :
+         {std::pair{"/detection", "/properties/detection"},
+          {"/detection/guard", "/properties/detection/properties/guard"},
+          {"/flows", "/properties/flows"},
+          {"/cip", "/properties/cip"},
+          {"/ports/0/rewrite", "/properties/ports/items/properties/rewrite"}}) {
         const json rules = schema()[json::json_pointer(object_rule)]["properties"];
         for (const auto &[key, rule] : rules.items()) {
             if (!rule.contains("minimum"))
@@ -175,7 +180,7 @@ TEST(ConfigSchema, NumbersStopAtTheirLimits) {
             const std::string place = std::string(object) + "/" + key;
             SCOPED_TRACE(place);
             const auto fault = [&place](const json &value) {
-                json document;
+                json document{{"ports", {{{"name", "eth1"}}}}};
                 document[json::json_pointer(place)] = value;
                 return find_schema_fault(document);
             };
@@ -193,7 +198,7 @@ TEST(ConfigSchema, NumbersStopAtTheirLimits) {
             EXPECT_EQ(fault(0.5).has_value(), rule["type"] == "integer");
         }
     }
-    EXPECT_EQ(numbers, 14U);
+    EXPECT_EQ(numbers, 16U);
 }
 
 TEST(ConfigSchema, ExampleIsValidAndStartsFromTheDefaults) {

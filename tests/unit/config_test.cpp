@@ -62,6 +62,7 @@ TEST(Config, PortDefaults) {
     EXPECT_EQ(port.trap, TrapMode::automatic);
     EXPECT_FALSE(port.cip_class);
     EXPECT_THAT(port.queues, IsEmpty());
+    EXPECT_EQ(port.rewrite, RewriteConfig{});
 }
 
 TEST(Config, EveryValueIsTaken) {
@@ -72,7 +73,8 @@ TEST(Config, EveryValueIsTaken) {
              "queues": [
                 {"class": "1:10", "isolate_class": ["1:20", "1:21", "1:22", "1:23"],
                  "waterline": {"low": 10, "high": 20, "probability": 0.5, "unit": "packets"}},
-                {"class": "root", "isolate_class": "2:FF"}]},
+                {"class": "root", "isolate_class": "2:FF"}],
+             "rewrite": {"pcp": 1, "dscp": 62, "tag_untagged": true}},
             {"name": "eth0"}],
         "detection": {"source": "poll", "poll_interval_us": 2000, "stale_ms": 3, "stale_agent_ms": 100,
                       "guard": {"min_bytes": 0, "min_ratio": 1, "window_ms": 10}},
@@ -94,7 +96,8 @@ TEST(Config, EveryValueIsTaken) {
                      .waterline =
                          WaterlineConfig{
                              .low = 10, .high = 20, .probability = 0.5, .unit = WaterlineUnit::packets}},
-                    {.queue_class = {ClassId::root_handle}, .isolate_class = {{0x200ff}}, .waterline = {}}}},
+                    {.queue_class = {ClassId::root_handle}, .isolate_class = {{0x200ff}}, .waterline = {}}},
+         .rewrite = {.pcp = 1, .dscp = 62, .tag_untagged = true}},
         {.name = "eth0", .cip_class = {}, .queues = {}}};
     expected.detection = {.source = DetectionSource::poll,
                           .poll_interval_us = 2000,
@@ -230,6 +233,10 @@ std::string in_port(const std::string &member) {
     return R"({"ports": [{"name": "eth1", )" + member + "}]}";
 }
 
+std::string in_rewrite(const std::string &members) {
+    return R"({"ports": [{"name": "eth1", "queues": [{"class": "root"}], "rewrite": {)" + members + "}}]}";
+}
+
 std::string in_waterline(const std::string &member) {
     return with_queues(R"({"class": "1:10", "waterline": {)" + member + "}}");
 }
@@ -246,8 +253,8 @@ INSTANTIATE_TEST_SUITE_P(
             R"(remove "tunnels")"},
         Bad{R"({"ports": [{"nmae": "eth1"}]})", "/ports/0/nmae", "an unknown key",
             "accept_cip, cip_class, name", R"(did you mean "name"?)"},
-        Bad{R"({"ports": [{"name": "a"}, {"name": "eth1", "rewrite": {"pcp": 1}}]})", "/ports/1/rewrite",
-            "an unknown key", "accept_cip", R"(remove "rewrite")"},
+        Bad{R"({"ports": [{"name": "a"}, {"name": "eth1", "rewrite": {"ecn": true}}]})",
+            "/ports/1/rewrite/ecn", "an unknown key", "dscp, pcp or tag_untagged", R"(remove "ecn")"},
         Bad{in_port(R"("Trap": "tc")"), "/ports/0/Trap", "an unknown key", "accept_cip",
             R"(did you mean "trap"?)"},
         Bad{with_queues(R"({"class": "1:10", "match": {"pcp": [0]}})"), "/ports/0/queues/0/match",
@@ -282,6 +289,8 @@ INSTANTIATE_TEST_SUITE_P(
             "write false"},
         Bad{in_port(R"("send_cip": 1)"), "/ports/0/send_cip", "1", "true or false", "send_cip: whether"},
         Bad{in_port(R"("queues": null)"), "/ports/0/queues", "null", "a list of 0 to 8 entries", "queues:"},
+        Bad{in_rewrite(R"("pcp": 7)"), "/ports/0/rewrite/pcp", "7", "an integer from 0 to 6", "pcp:"},
+        Bad{in_rewrite(R"("dscp": 63)"), "/ports/0/rewrite/dscp", "63", "an integer from 0 to 62", "dscp:"},
         Bad{in_port(R"("cip_class": 5)"), "/ports/0/cip_class", "5", class_text,
             "cip_class: class that CIPs take"},
         Bad{with_queues(R"("1:10")"), "/ports/0/queues/0", R"("1:10")", "an object", "queues:"},
@@ -448,6 +457,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_queues(R"({"class": "1:20"}, {"class": "1:10", "isolate_class": "1:20"})"),
             "/ports/0/queues/1/isolate_class", R"("1:20", the class of /ports/0/queues/0)",
             "a class that is no monitored queue", "no other traffic"},
+        Bad{in_port(R"("rewrite": {"dscp": 1})"), "/ports/0/rewrite", "a rewrite in a port without queues",
+            "a rewrite beside at least one queue", R"(its class may be "root")"},
+        Bad{in_rewrite(""), "/ports/0/rewrite", "neither pcp nor dscp", "pcp, dscp, or both",
+            "remove rewrite"},
+        Bad{in_rewrite(R"("tag_untagged": false)"), "/ports/0/rewrite", "neither pcp nor dscp",
+            "pcp, dscp, or both", "remove rewrite"},
+        Bad{in_rewrite(R"("dscp": 1, "tag_untagged": true)"), "/ports/0/rewrite/tag_untagged",
+            "true without pcp", "true with pcp 1", "set pcp to 1"},
+        Bad{in_rewrite(R"("pcp": 0, "tag_untagged": true)"), "/ports/0/rewrite/tag_untagged",
+            "true with pcp 0", "true with pcp 1", "leave out tag_untagged"},
         Bad{in("detection", R"("stale_ms": 1)"), "/detection/stale_ms", "1",
             "more than poll_interval_us (1000 us)", "set stale_ms above 1,"},
         Bad{in("detection", R"("stale_ms": 2, "poll_interval_us": 2000)"), "/detection/stale_ms", "2",
@@ -468,6 +487,8 @@ TEST(Config, NeighboursOfFaultsAreFine) {
                           {"name": "b", "queues": [{"class": "1:10"}]}]})");
     parsed(with_queues(
         R"({"class": "1:10", "isolate_class": "1:20"}, {"class": "1:11", "isolate_class": "1:20"})"));
+    parsed(in_rewrite(R"("pcp": 1, "tag_untagged": true)"));
+    parsed(in_rewrite(R"("dscp": 8, "tag_untagged": false)"));
     parsed(in("detection", R"("poll_interval_us": 49999)"));
     parsed(in("flows", R"("idle_timeout_ms": 30000)"));
     parsed(in("flows", R"("clear_timeout_ms": 1000)"));

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/lab/scenario.h"
+
+#include <fmt/format.h>
+
+namespace spillway::lab {
+
+namespace {
+
+constexpr std::uint64_t fast = 100 * mbit;
+constexpr std::uint64_t slow = 20 * mbit; // of the receiver that everybody sends to
+constexpr double elephant_rate = 60;      // Mbit/s: three times what B takes, and no link but B's is short
+
+/// A1, A2 – switch1 – … – B and C.
+void build_line(Topology &fabric, unsigned switches, unsigned switch_of_c) {
+    Node *last = nullptr;
+    std::vector<Node *> row;
+    Node &a1 = fabric.add_host("A1"), &a2 = fabric.add_host("A2");
+    for (unsigned number = 1; number <= switches; ++number)
+        row.push_back(&fabric.add_switch(fmt::format("switch{}", number)));
+    Node &b = fabric.add_host("B"), &c = fabric.add_host("C");
+    fabric.connect(a1, *row.front(), fast);
+    fabric.connect(a2, *row.front(), fast);
+    for (Node *next : row) {
+        if (last != nullptr)
+            fabric.connect(*last, *next, fast);
+        last = next;
+    }
+    fabric.connect(*last, b, slow);
+    fabric.connect(*row.at(switch_of_c - 1), c, fast);
+    fabric.route();
+}
+
+/// Eight senders on two leaves, the receivers on a third, a spine between.
+void build_leaves(Topology &fabric) {
+    Node &spine = fabric.add_switch("spine");
+    for (unsigned leaf = 1; leaf <= 2; ++leaf) {
+        Node &node = fabric.add_switch(fmt::format("leaf{}", leaf));
+        fabric.connect(node, spine, fast);
+        for (unsigned host = 1; host <= 4; ++host)
+            fabric.connect(fabric.add_host(fmt::format("H{}", (leaf - 1) * 4 + host)), node, fast);
+    }
+    Node &leaf = fabric.add_switch("leaf3");
+    fabric.connect(spine, leaf, fast);
+    fabric.connect(leaf, fabric.add_host("B"), slow);
+    for (const char *name : {"C", "D"})
+        fabric.connect(leaf, fabric.add_host(name), fast);
+    fabric.route();
+}
+
+std::vector<Elephant> incast() {
+    std::vector<Elephant> all;
+    for (unsigned host = 1; host <= 8; ++host)
+        all.push_back({.from = fmt::format("H{}", host), .to = "B", .mbit = 8});
+    return all;
+}
+
+constexpr const char *two_switches = R"(
+A1 ──┐                                    ┌── 20 Mbit/s ── B
+     ├─ switch1 ──── 100 Mbit/s ──── switch2
+A2 ──┘                                    └── 100 Mbit/s ─ C)";
+
+constexpr const char *three_switches = R"(
+A1 ──┐
+     ├─ switch1 ──── switch2 ──── switch3 ── 20 Mbit/s ── B
+A2 ──┘                  └── C)";
+
+constexpr const char *plain_middle = R"(
+A1 ──┐                                          ┌── 20 Mbit/s ── B
+     ├─ switch1 ──── switch2 (plain) ──── switch3
+A2 ──┘                                          └── 100 Mbit/s ─ C)";
+
+constexpr const char *leaves = R"(
+H1…H4 ── leaf1 ──┐                  ┌── 20 Mbit/s ── B
+                 ├─ spine ──── leaf3 ─ 100 Mbit/s ── C
+H5…H8 ── leaf2 ──┘                  └─ 100 Mbit/s ── D)";
+
+const auto line_of_two = [](Topology &fabric) { build_line(fabric, 2, 2); };
+
+} // namespace
+
+std::string_view id_of(Scheme scheme) {
+    switch (scheme) {
+    case Scheme::none:
+        return "none";
+    case Scheme::pfc:
+        return "pfc";
+    case Scheme::local:
+        return "local";
+    case Scheme::spillway:
+        return "spillway";
+    case Scheme::oracle:
+        return "oracle";
+    }
+    return "";
+}
+
+std::string_view title_of(Scheme scheme) {
+    switch (scheme) {
+    case Scheme::none:
+        return "no flow control";
+    case Scheme::pfc:
+        return "PFC";
+    case Scheme::local:
+        return "PFC, send_cip: false";
+    case Scheme::spillway:
+        return "PFC and spillway";
+    case Scheme::oracle:
+        return "oracle";
+    }
+    return "";
+}
+
+const std::vector<Scenario> &scenarios() {
+    static const std::vector<Scenario> all = {
+        {.id = "blocking",
+         .title = "An innocent flow behind a paused priority",
+         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second; every link "
+                 "on its way has room.",
+         .drawing = two_switches,
+         .build = line_of_two,
+         .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
+         .victims = {{"A2", "C"}},
+         .congested = "switch2"},
+        {.id = "blocking-tcp",
+         .title = "The same, with cubic TCP",
+         .text = "A1 sends to B over four TCP connections with cubic, as fast as they go. A2 asks C a thousand times "
+                 "a second.",
+         .drawing = two_switches,
+         .build = line_of_two,
+         .elephants = {{.from = "A1", .to = "B", .flows = 4}},
+         .victims = {{"A2", "C"}},
+         .congested = "switch2"},
+        {.id = "spreading",
+         .title = "Congestion two switches away",
+         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C, whose way does not even touch the "
+                 "congested switch3.",
+         .drawing = three_switches,
+         .build = [](Topology &fabric) { build_line(fabric, 3, 2); },
+         .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
+         .victims = {{"A2", "C"}},
+         .congested = "switch3"},
+        {.id = "incast",
+         .title = "Incast, eight to one",
+         .text = "H1 to H8 send 8 Mbit/s of UDP each to B, which takes 20 in all. H1 asks C and H5 asks D, a thousand "
+                 "times a second each.",
+         .drawing = leaves,
+         .build = build_leaves,
+         .elephants = incast(),
+         .victims = {{"H1", "C"}, {"H5", "D"}},
+         .congested = "leaf3",
+         .xoff = 250'000,
+         .xon = 220'000},
+        {.id = "comeback",
+         .title = "The elephant stops, and comes back",
+         .text = "As the first, but A1 is silent for five seconds after its first three.",
+         .drawing = two_switches,
+         .build = line_of_two,
+         .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate, .pause_after = 3, .pause_seconds = 5}},
+         .victims = {{"A2", "C"}},
+         .congested = "switch2",
+         .seconds = 11,
+         .usual = {Scheme::pfc, Scheme::spillway}},
+        {.id = "gap",
+         .title = "A switch in the middle without spillway",
+         .text = "As the first, with switch2 between; it has flow control and sorts by DSCP, but no agent. It takes no "
+                 "CIP and sends none.",
+         .drawing = plain_middle,
+         .build = [](Topology &fabric) { build_line(fabric, 3, 3); },
+         .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
+         .victims = {{"A2", "C"}},
+         .congested = "switch3",
+         .plain = {"switch2"},
+         .usual = {Scheme::pfc, Scheme::spillway, Scheme::oracle}},
+    };
+    return all;
+}
+
+} // namespace spillway::lab
