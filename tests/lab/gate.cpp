@@ -55,7 +55,8 @@ void Gates::open(const Port &port, Priority priority) {
     to.sll_family = AF_PACKET;
     to.sll_protocol = htons(kick_ethertype);
     to.sll_ifindex = port.ifindex;
-    if (::sendto(kick_.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr *>(&to), sizeof to) < 0)
+    if (::sendto(kick_.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr *>(&to),
+                 sizeof to) < 0)
         throw failure(node_, "send a frame", std::strerror(errno));
 }
 

@@ -13,7 +13,7 @@
 
 #include "occupancy_abi.h"
 
-char license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Stamp: 0xA in the top four bits, port (8 bits), priority (4 bits), length (16 bits). */
 #define STAMP_MAGIC 0xA0000000U

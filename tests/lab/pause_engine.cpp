@@ -19,9 +19,9 @@ namespace spillway::lab {
 
 namespace {
 
-constexpr std::uint16_t longest_pause = 0xFFFF;           // quanta
-constexpr std::uint64_t longest_turn = 20'000'000;        // ns between two looks at what waits
-constexpr int thread_priority = 3;                        // above the traffic programs
+constexpr std::uint16_t longest_pause = 0xFFFF;              // quanta
+constexpr std::uint64_t longest_turn = 20'000'000;           // ns between two looks at what waits
+constexpr int thread_priority = 3;                           // above the traffic programs
 constexpr std::uint64_t crossings_key = 0, stop_key = ~0ULL; // of epoll; a port has its number
 
 [[noreturn]] void give_up(const std::string &what) {
@@ -80,7 +80,8 @@ PauseEngine::PauseEngine(const Topology &topology, Occupancy &occupancy)
 PauseEngine::~PauseEngine() {
     if (thread_.joinable()) {
         const std::uint64_t one = 1;
-        static_cast<void>(::write(stop_.get(), &one, sizeof one) == sizeof one); // cannot fail: the counter is 0
+        static_cast<void>(::write(stop_.get(), &one, sizeof one) ==
+                          sizeof one); // cannot fail: the counter is 0
         thread_.join();
     }
 }
@@ -95,7 +96,8 @@ std::vector<std::uint64_t> PauseEngine::measure_reaction(unsigned rounds) {
             for (int i = 0; i < 50 && !far.closed; ++i)
                 turn(longest_turn);
             if (!far.closed)
-                throw std::runtime_error(fmt::format("{} does not obey pause frames", station.port->peer->label()));
+                throw std::runtime_error(
+                    fmt::format("{} does not obey pause frames", station.port->peer->label()));
             stop_asking(station, Priority::normal);
             for (int i = 0; i < 50 && far.closed; ++i)
                 turn(longest_turn);

@@ -3,9 +3,9 @@
 ///
 /// The side that asks: when more than XOFF of an arrival port and priority waits in a switch, pause frames go
 /// out of that port, again before their timer ends, until less than XON waits; then a frame with timer 0. The
-/// side that obeys, hosts included: frames are read from the wire, and the gate of the priority is closed until
-/// resumed or until the timer ends. The two sides of a link know of each other only by these frames, though
-/// one thread plays them all.
+/// side that obeys, hosts included: frames are read from the wire, and the gate of the priority is closed
+/// until resumed or until the timer ends. The two sides of a link know of each other only by these frames,
+/// though one thread plays them all.
 #pragma once
 
 #include "tests/lab/gate.h"
@@ -57,8 +57,8 @@ class PauseEngine {
 
     /// Serves from now on, on a thread of its own, until destruction.
     void start();
-    /// What happened since the last call; a pause that still lasts is cut here and goes on in the next record.
-    /// Throws what stopped the thread, if something did.
+    /// What happened since the last call; a pause that still lasts is cut here and goes on in the next
+    /// record. Throws what stopped the thread, if something did.
     PauseRecord take_record();
 
   private:

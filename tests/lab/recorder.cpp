@@ -15,10 +15,12 @@ constexpr auto period = std::chrono::milliseconds(20);
 // A look holds the kernel's network configuration lock, and the pause engine waits for it: on with it.
 constexpr int thread_priority = 3;
 
-template <class T> T value_of(Result<T> result) {
+template <class T>
+T value_of(Result<T> result) {
     if (!result)
         throw std::runtime_error(result.error().text());
-    return std::move(*result);
+    if constexpr (!std::is_void_v<T>)
+        return std::move(*result);
 }
 
 const Port *find_port(const Node &node, int ifindex) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Looks at a running fabric fifty times a second: what waits in its queues and behind its arrival ports, which
-/// flows the agents have marked, how many CIPs they received.
+/// Looks at a running fabric fifty times a second: what waits in its queues and behind its arrival ports,
+/// which flows the agents have marked, how many CIPs they received.
 #pragma once
 
 #include "agent/kernel/maps.h"
@@ -31,14 +31,14 @@ struct AgentEvent {
     std::uint64_t time_ns = 0; ///< marked: exact; else of the look that found it
     Kind kind = Kind::marked;
     const Node *node = nullptr;
-    std::string port;                  ///< interface: marked for, or received on
+    std::string port;                   ///< interface: marked for, or received on
     std::uint16_t destination_port = 0; ///< of the flow; 0 for a CIP
 };
 
 struct Record {
     std::vector<std::uint64_t> times_ns;
-    std::map<QueueName, Depths> queues;      ///< bytes that wait to leave by the port
-    std::map<QueueName, Depths> occupancies; ///< bytes in the switch that came in by the port
+    std::map<QueueName, Depths> queues;       ///< bytes that wait to leave by the port
+    std::map<QueueName, Depths> occupancies;  ///< bytes in the switch that came in by the port
     std::map<QueueName, std::uint64_t> drops; ///< packets that a queue refused
     std::vector<AgentEvent> events;
 };
@@ -59,8 +59,9 @@ class Recorder {
     struct AgentView {
         const Node *node;
         Maps maps;
-        std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> marked; // (port, destination) → since
-        std::map<std::uint32_t, std::uint64_t> cips;                             // received, by port
+        std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t>
+            marked;                                  // (port, destination) → since
+        std::map<std::uint32_t, std::uint64_t> cips; // received, by port
     };
 
     void run();

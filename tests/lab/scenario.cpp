@@ -115,7 +115,8 @@ const std::vector<Scenario> &scenarios() {
     static const std::vector<Scenario> all = {
         {.id = "blocking",
          .title = "An innocent flow behind a paused priority",
-         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second; every link "
+         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second; every "
+                 "link "
                  "on its way has room.",
          .drawing = two_switches,
          .build = line_of_two,
@@ -124,7 +125,8 @@ const std::vector<Scenario> &scenarios() {
          .congested = "switch2"},
         {.id = "blocking-tcp",
          .title = "The same, with cubic TCP",
-         .text = "A1 sends to B over four TCP connections with cubic, as fast as they go. A2 asks C a thousand times "
+         .text = "A1 sends to B over four TCP connections with cubic, as fast as they go. A2 asks C a "
+                 "thousand times "
                  "a second.",
          .drawing = two_switches,
          .build = line_of_two,
@@ -133,8 +135,9 @@ const std::vector<Scenario> &scenarios() {
          .congested = "switch2"},
         {.id = "spreading",
          .title = "Congestion two switches away",
-         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C, whose way does not even touch the "
-                 "congested switch3.",
+         .text =
+             "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C, whose way does not even touch the "
+             "congested switch3.",
          .drawing = three_switches,
          .build = [](Topology &fabric) { build_line(fabric, 3, 2); },
          .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
@@ -142,7 +145,8 @@ const std::vector<Scenario> &scenarios() {
          .congested = "switch3"},
         {.id = "incast",
          .title = "Incast, eight to one",
-         .text = "H1 to H8 send 8 Mbit/s of UDP each to B, which takes 20 in all. H1 asks C and H5 asks D, a thousand "
+         .text = "H1 to H8 send 8 Mbit/s of UDP each to B, which takes 20 in all. H1 asks C and H5 asks D, a "
+                 "thousand "
                  "times a second each.",
          .drawing = leaves,
          .build = build_leaves,
@@ -156,14 +160,16 @@ const std::vector<Scenario> &scenarios() {
          .text = "As the first, but A1 is silent for five seconds after its first three.",
          .drawing = two_switches,
          .build = line_of_two,
-         .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate, .pause_after = 3, .pause_seconds = 5}},
+         .elephants =
+             {{.from = "A1", .to = "B", .mbit = elephant_rate, .pause_after = 3, .pause_seconds = 5}},
          .victims = {{"A2", "C"}},
          .congested = "switch2",
          .seconds = 11,
          .usual = {Scheme::pfc, Scheme::spillway}},
         {.id = "gap",
          .title = "A switch in the middle without spillway",
-         .text = "As the first, with switch2 between; it has flow control and sorts by DSCP, but no agent. It takes no "
+         .text = "As the first, with switch2 between; it has flow control and sorts by DSCP, but no agent. "
+                 "It takes no "
                  "CIP and sends none.",
          .drawing = plain_middle,
          .build = [](Topology &fabric) { build_line(fabric, 3, 3); },

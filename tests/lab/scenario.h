@@ -29,8 +29,8 @@ std::string_view title_of(Scheme scheme); ///< for people
 struct Elephant {
     std::string from;
     std::string to;
-    double mbit = 0;       ///< offered; 0: TCP, as fast as it goes
-    unsigned flows = 1;    ///< TCP connections
+    double mbit = 0;        ///< offered; 0: TCP, as fast as it goes
+    unsigned flows = 1;     ///< TCP connections
     double pause_after = 0; ///< seconds; then silence for pause_seconds, then the same again; 0: no pause
     double pause_seconds = 0;
 

@@ -112,7 +112,8 @@ void Topology::connect(Node &a, Node &b, std::uint64_t rate) {
     };
     link(end(left), end(right));
     for (Port *port : {&left, &right})
-        port->node->ns->call([port] { port->ifindex = static_cast<int>(::if_nametoindex(port->name.c_str())); });
+        port->node->ns->call(
+            [port] { port->ifindex = static_cast<int>(::if_nametoindex(port->name.c_str())); });
 }
 
 void Topology::route() {
@@ -137,6 +138,8 @@ void Topology::make_queues(const std::function<std::uint64_t(const Port &)> &lim
     for (const auto &node : nodes_) {
         std::string commands;
         for (Port *port : node->ports) {
+            if (port->limit != 0) // it has been here before
+                commands += fmt::format("qdisc del dev {} root\n", port->name);
             port->limit = limit(*port);
             commands += tree_commands(*port);
         }

@@ -54,11 +54,11 @@ struct Port {
     unsigned number = 0; ///< unique in the fabric, from 1; the last byte of its MAC 02:00:00:00:00:NN
     Node *node = nullptr;
     Port *peer = nullptr;
-    std::string name;         ///< interface: "to-" and the neighbour's name
-    std::string address;      ///< without prefix length
-    int ifindex = 0;          ///< in the node's namespace
-    std::uint64_t rate = 0;   ///< bit/s
-    std::uint64_t limit = 0;  ///< bytes that fit into the queue of a priority
+    std::string name;                                      ///< interface: "to-" and the neighbour's name
+    std::string address;                                   ///< without prefix length
+    int ifindex = 0;                                       ///< in the node's namespace
+    std::uint64_t rate = 0;                                ///< bit/s
+    std::uint64_t limit = 0;                               ///< bytes that fit into the queue of a priority
     [[nodiscard]] std::string label() const;               ///< "switch1 → B": what leaves here
     [[nodiscard]] std::array<std::uint8_t, 6> mac() const; ///< see number
 };
