@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/gate.h"
 
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
-#include <linux/if_packet.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
 #include <netlink/socket.h>
 #include <stdexcept>
-#include <sys/socket.h>
 
 namespace spillway::lab {
 
@@ -26,16 +23,11 @@ std::runtime_error failure(const std::string &node, const char *what, const char
 
 } // namespace
 
-Gates::Gates(const Node &node) : node_(node.name) {
+Gates::Gates(const Node &node) : node_(node.name), kick_(node) {
     node.ns->call([this] {
         netlink_.reset(nl_socket_alloc());
         if (!netlink_ || nl_connect(netlink_.get(), NETLINK_ROUTE) < 0)
             throw failure(node_, "open netlink", std::strerror(errno));
-        kick_ = Fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)); // protocol 0: it receives nothing
-        if (!kick_)
-            throw failure(node_, "open packet socket", std::strerror(errno));
-        if (::setsockopt(kick_.get(), SOL_SOCKET, SO_PRIORITY, &kick_class, sizeof kick_class) < 0)
-            throw failure(node_, "set priority of packet socket", std::strerror(errno));
     });
 }
 
@@ -45,19 +37,7 @@ void Gates::close(const Port &port, Priority priority) {
 
 void Gates::open(const Port &port, Priority priority) {
     set_rate(port, priority, open_rate, open_burst);
-    std::array<std::uint8_t, 60> frame{};
-    const auto source = port.mac(), destination = port.peer->mac();
-    std::memcpy(frame.data(), destination.data(), destination.size());
-    std::memcpy(frame.data() + destination.size(), source.data(), source.size());
-    frame[12] = kick_ethertype >> 8U;
-    frame[13] = kick_ethertype & 0xFFU;
-    sockaddr_ll to{};
-    to.sll_family = AF_PACKET;
-    to.sll_protocol = htons(kick_ethertype);
-    to.sll_ifindex = port.ifindex;
-    if (::sendto(kick_.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr *>(&to),
-                 sizeof to) < 0)
-        throw failure(node_, "send a frame", std::strerror(errno));
+    kick_.send(port, kick_class, 60);
 }
 
 void Gates::set_rate(const Port &port, Priority priority, std::uint32_t rate, std::uint32_t burst) {

@@ -8,13 +8,12 @@
 #pragma once
 
 #include "agent/kernel/netlink.h"
+#include "tests/lab/filler.h"
 #include "tests/lab/topology.h"
 
 #include <vector>
 
 namespace spillway::lab {
-
-inline constexpr std::uint16_t kick_ethertype = 0x88B6; ///< local experimental: nobody takes it
 
 /// Rates of the TBFs, as tc and netlink write them.
 inline constexpr std::uint32_t open_rate = 1'250'000'000; ///< bytes a second: 10 Gbit/s
@@ -35,7 +34,7 @@ class Gates {
 
     std::string node_;
     detail::NlSocket netlink_;
-    Fd kick_;
+    Filler kick_;
 };
 
 } // namespace spillway::lab

@@ -21,8 +21,8 @@ int main(int argc, char **argv) {
             for (auto &v : r.elephants)
                 fmt::print("elephant {} {:.2f} lost {} late {} blocked {} retr {}\n", v.name, v.mbit, v.lost,
                            v.late, v.blocked, v.retransmits);
-            fmt::print("dropped {} overshoot {} cips {} victims marked {} frames {}\n", r.dropped,
-                       r.overshoot, r.cips, r.victims_marked, r.frames.size());
+            fmt::print("dropped {} vanished {} overshoot {} cips {} victims marked {} frames {}\n", r.dropped,
+                       r.vanished, r.overshoot, r.cips, r.victims_marked, r.frames.size());
             for (auto &m : r.marks)
                 fmt::print("mark {} {} {} at {:.3f} released {:.3f}\n", m.node->name, m.port,
                            m.destination_port, (double)(m.marked_ns - r.start_ns) / 1e9,

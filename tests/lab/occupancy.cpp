@@ -38,14 +38,8 @@ void Occupancy::FreeRing::operator()(ring_buffer *ring) const {
 
 Occupancy::Occupancy(const Topology &topology) : skeleton_(lab_occupancy_bpf::open_and_load()) {
     if (!skeleton_)
-        give_up("load the programs that count what waits");
-    skeleton_->links.lab_leave = bpf_program__attach(skeleton_->progs.lab_leave);
-    skeleton_->links.lab_drop = bpf_program__attach(skeleton_->progs.lab_drop);
-    if (skeleton_->links.lab_leave == nullptr || skeleton_->links.lab_drop == nullptr)
-        give_up("attach to the kernel's tracepoints");
+        give_up("load the program that counts what waits");
     for (const auto &port : topology.ports()) {
-        if (!port->node->is_switch)
-            continue;
         port->node->ns->call([&] {
             Fd attached(bpf_link_create(bpf_program__fd(skeleton_->progs.lab_arrive), port->ifindex,
                                         tcx_ingress, nullptr));
@@ -75,18 +69,14 @@ Occupancy::~Occupancy() {
         ::munmap(slots_, slot_count * sizeof(lab_occupancy));
 }
 
-void Occupancy::set_thresholds(const Port &port, std::uint64_t xoff, std::uint64_t xon) {
+void Occupancy::begin(const Port &port, std::uint64_t xoff, std::uint64_t xon) {
     for (const Priority priority : priorities) {
         volatile lab_occupancy &slot = of(port, priority);
+        slot.bytes = 0;
+        slot.peak = 0;
+        slot.pausing = 0;
         slot.xon = xon;
         slot.xoff = xoff;
-    }
-}
-
-void Occupancy::clear_peaks() {
-    for (std::size_t i = 0; i < slot_count; ++i) {
-        volatile lab_occupancy &slot = slots_[i];
-        slot.peak = 0;
     }
 }
 

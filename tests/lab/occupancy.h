@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// How much waits in the switches, by arrival port and priority: the BPF programs of occupancy.bpf.c.
+/// How much waits in the switches, by arrival port and priority: the BPF program of occupancy.bpf.c.
 #pragma once
 
 #include "tests/lab/occupancy_abi.h"
@@ -22,9 +22,9 @@ class Occupancy {
     Occupancy(const Occupancy &) = delete;
     Occupancy &operator=(const Occupancy &) = delete;
 
-    /// Thresholds of an arrival port, in bytes, for each of its priorities.
-    void set_thresholds(const Port &port, std::uint64_t xoff, std::uint64_t xon);
-    void clear_peaks();
+    /// Thresholds of a switch's arrival port, in bytes, for each of its priorities. Counts from 0 anew:
+    /// nothing may be on the way.
+    void begin(const Port &port, std::uint64_t xoff, std::uint64_t xon);
 
     [[nodiscard]] volatile lab_occupancy &of(const Port &port, Priority priority);
 

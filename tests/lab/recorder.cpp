@@ -80,6 +80,10 @@ void Recorder::look() {
     record_.times_ns.push_back(now);
     for (auto &[node, netlink] : netlinks_)
         look_at_queues(netlink, *node);
+    std::uint64_t waiting = 0;
+    for (const auto &[queue, depths] : record_.queues)
+        waiting += depths.back();
+    waiting_ = waiting;
     for (const auto &port : topology_.ports())
         if (port->node->is_switch)
             for (const Priority priority : priorities) {

@@ -52,6 +52,8 @@ class Recorder {
     Recorder(const Recorder &) = delete;
     Recorder &operator=(const Recorder &) = delete;
 
+    /// Bytes that waited in all queues at the last look.
+    [[nodiscard]] std::uint64_t waiting() const { return waiting_; }
     /// Looks a last time, ends, and tells. Throws what stopped it earlier, if something did.
     Record finish();
 
@@ -75,6 +77,7 @@ class Recorder {
     std::vector<AgentView> agents_;
     std::map<QueueName, std::uint64_t> old_drops_;
     Record record_;
+    std::atomic<std::uint64_t> waiting_ = 0;
     std::atomic<bool> stop_ = false;
     std::exception_ptr failure_;
     std::thread thread_;

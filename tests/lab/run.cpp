@@ -23,6 +23,8 @@ constexpr std::uint64_t reaction_least_ns = 20'000'000;
 constexpr std::uint64_t frame = 1514;            // bytes
 constexpr int send_buffer = 100'000;             // bytes: the sockets of UDP elephants block behind this
 constexpr std::uint64_t host_limit = 32'000'000; // bytes: more than all sockets of a host may have waiting
+constexpr std::uint64_t drain_limit_ns = 30'000'000'000;
+constexpr std::uint64_t look_ns = 20'000'000;
 constexpr std::uint64_t never = std::uint64_t{1} << 62U; // bytes: XOFF without flow control
 
 volatile std::sig_atomic_t interrupt = 0;
@@ -246,28 +248,17 @@ void Laboratory::set_flow_control(Scheme scheme) {
     });
     for (const auto &port : topology_.ports())
         if (port->node->is_switch)
-            occupancy_->set_thresholds(*port, pfc ? scenario_.xoff : never, pfc ? scenario_.xon : never);
-    occupancy_->clear_peaks();
+            occupancy_->begin(*port, pfc ? scenario_.xoff : never, pfc ? scenario_.xon : never);
 }
 
-bool Laboratory::empty() {
-    return std::ranges::all_of(topology_.ports(), [this](const auto &port) {
-        return !port->node->is_switch || std::ranges::all_of(priorities, [&](Priority priority) {
-            return occupancy_->of(*port, priority).bytes <= 0;
-        });
-    });
-}
-
-void Laboratory::await_empty() {
-    // The kernel keeps a queue's last packets from us only while its gate is closed, and gates open again.
-    const bool done = eventually(5, [this] {
-        check_interrupt();
-        return empty();
-    });
-    if (!done) {
-        for (auto &p : topology_.ports()) for (auto pr : priorities) if (p->node->is_switch) { auto &o = occupancy_->of(*p, pr); fmt::print(stderr, "{} {} bytes {} packets {} dropped {} peak {} pausing {}\n", p->label(), to_string(pr), (long)o.bytes, (long)o.packets, (long)o.dropped_packets, (long)o.peak, (int)o.pausing);}
-        for (auto &n : topology_.nodes()) fmt::print(stderr, "{}\n", must(*n->ns, {"tc","-s","qdisc","show"}).out);
-        throw std::runtime_error("packets still wait in the switches 30 s after the traffic ended"); }
+void Laboratory::await_empty(const Recorder &recorder) {
+    const std::uint64_t since = now_ns();
+    while (recorder.waiting() > 0 && now_ns() - since < drain_limit_ns)
+        sleep_until(now_ns() + look_ns);
+    sleep_until(now_ns() + 2 * look_ns); // a look may be old, and a packet on its way
+    if (recorder.waiting() > 0)
+        throw std::runtime_error(
+            fmt::format("packets still wait {} s after the traffic ended", drain_limit_ns / 1'000'000'000));
 }
 
 void Laboratory::fill_in_queues(RunResult &result) {
@@ -276,8 +267,12 @@ void Laboratory::fill_in_queues(RunResult &result) {
     for (const auto &port : topology_.ports())
         for (const Priority priority : priorities) {
             const volatile lab_occupancy &slot = occupancy_->of(*port, priority);
-            if (port->node->is_switch && slot.peak > slot.xoff)
+            if (!port->node->is_switch || result.scheme == Scheme::none)
+                continue;
+            if (slot.peak > slot.xoff)
                 result.overshoot = std::max<std::uint64_t>(result.overshoot, slot.peak - slot.xoff);
+            if (const std::int64_t bytes = slot.bytes; bytes != 0)
+                result.vanished += static_cast<std::uint64_t>(std::abs(bytes));
         }
 }
 
@@ -334,7 +329,7 @@ RunResult Laboratory::run(Scheme scheme) {
         judge(victim, result.start_ns, result.end_ns);
         result.victims.push_back(std::move(victim));
     }
-    await_empty();
+    await_empty(recorder);
     for (RunningElephant &elephant : elephants)
         result.elephants.push_back(collect(elephant));
 

@@ -57,8 +57,9 @@ struct RunResult {
     std::vector<ElephantResult> elephants;
     std::vector<MarkSpan> marks; ///< of elephants
     std::uint64_t victims_marked = 0;
-    std::uint64_t cips = 0;      ///< received
-    std::uint64_t dropped = 0;   ///< packets, in all queues and switches
+    std::uint64_t cips = 0;     ///< received
+    std::uint64_t dropped = 0;  ///< packets, in all queues and switches
+    std::uint64_t vanished = 0; ///< bytes that came into a switch and never left it; not without flow control
     std::uint64_t overshoot = 0; ///< bytes; most that waited above an XOFF
     std::vector<PauseInterval> pauses;
     std::vector<PauseArrival> frames;
@@ -95,8 +96,7 @@ class Laboratory {
     [[nodiscard]] nlohmann::json agent_config(const Node &node, Scheme scheme) const;
     void start_agents(Scheme scheme);
     void set_flow_control(Scheme scheme);
-    [[nodiscard]] bool empty();
-    void await_empty();
+    static void await_empty(const Recorder &recorder);
     void fill_in_queues(RunResult &result);
 
     Scenario scenario_;

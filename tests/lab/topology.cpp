@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/topology.h"
 
+#include "tests/lab/filler.h"
 #include "tests/lab/gate.h"
 
 #include <algorithm>
@@ -22,6 +23,7 @@ constexpr std::array<QueueIds, 2> all_queue_ids = {
 /// The commands of the tree in topology.h, for `tc -batch`.
 std::string tree_commands(const Port &port) {
     constexpr std::uint64_t packet = 1600;
+    constexpr std::uint64_t nothing = 8; // bit/s
     const std::uint64_t share = port.rate / 200;
     const std::uint64_t millisecond = std::max(port.rate / 8 / 1000, packet); // covers late timers
     std::string text = fmt::format("qdisc replace dev {} root handle 1: htb default 10\n", port.name);
@@ -33,8 +35,8 @@ std::string tree_commands(const Port &port) {
     };
     add_class("1:", "1:1", port.rate, millisecond, 0);
     add_class("1:1", "1:5", share, packet, 0);
-    add_class("1:1", queue_ids(Priority::normal).classid_text, port.rate - 2 * share, millisecond, 1);
-    add_class("1:1", queue_ids(Priority::low).classid_text, share, packet, 2);
+    add_class("1:1", queue_ids(Priority::normal).classid_text, port.rate - share, millisecond, 1);
+    add_class("1:1", queue_ids(Priority::low).classid_text, nothing, 1, 2);
     text += fmt::format("qdisc add dev {} parent 1:5 handle 5: pfifo limit 1000\n", port.name);
     for (const Priority priority : priorities) {
         const QueueIds &ids = queue_ids(priority);
@@ -144,6 +146,9 @@ void Topology::make_queues(const std::function<std::uint64_t(const Port &)> &lim
             commands += tree_commands(*port);
         }
         must(*node->ns, {"tc", "-batch", "-"}, commands);
+        const Filler filler(*node);
+        for (const Port *port : node->ports) // what the low class is granted to begin with
+            filler.send(*port, queue_ids(Priority::low).classid, 1514);
     }
 }
 

@@ -16,8 +16,10 @@
 ///        ├─ 1:10 prio 1   normal priority                 tbf, with a FIFO inside
 ///        └─ 1:20 prio 2   low priority (DSCP 1)           tbf, with a FIFO inside
 ///
-/// A plain filter sorts by DSCP, so that a node without an agent does so too. The rate of a TBF is far above
-/// that of the port: it lets everything through, until it is set to almost nothing (see gate.h).
+/// The low priority has no share of its own: what HTB grants a class overtakes other classes, and the
+/// switches are to keep the priorities strictly. A plain filter sorts by DSCP, so that a node without an
+/// agent does so too. The rate of a TBF is far above that of the port: it lets everything through, until it
+/// is set to almost nothing (see gate.h).
 #pragma once
 
 #include "tests/netns/fixture.h"
