@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/recorder.h"
 
+#include "agent/core/flow_text.h"
+
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -64,11 +66,12 @@ Record Recorder::finish() {
 
 void Recorder::run() {
     try {
-        auto next = std::chrono::steady_clock::now();
-        while (!stop_) {
+        using Clock = std::chrono::steady_clock; // of now_ns() too
+        for (auto due = Clock::now(); !stop_; due += period) {
+            std::this_thread::sleep_until(due);
             look();
-            next += period;
-            std::this_thread::sleep_until(next);
+            const std::chrono::nanoseconds took = Clock::now() - due;
+            record_.stall_ns = std::max(record_.stall_ns, static_cast<std::uint64_t>(took.count()));
         }
     } catch (...) {
         failure_ = std::current_exception();
@@ -110,26 +113,28 @@ void Recorder::look_at_queues(Netlink &netlink, const Node &node) {
 
 void Recorder::look_at_agent(AgentView &view, std::uint64_t now) {
     const auto note = [&](AgentEvent::Kind kind, std::uint64_t time, std::uint32_t ifindex,
-                          std::uint16_t destination) {
+                          const std::string &flow, std::uint16_t destination) {
         const Port *port = find_port(*view.node, static_cast<int>(ifindex));
-        record_.events.push_back({time, kind, view.node, port == nullptr ? "" : port->name, destination});
+        record_.events.push_back(
+            {time, kind, view.node, port == nullptr ? "" : port->name, flow, destination});
     };
     decltype(view.marked) marked;
     for (const auto &[key, flow] : value_of(view.maps.read_flows()))
         if (flow.mark == SPILLWAY_MARK_CONGESTED)
-            marked[{key.port, key.dport}] = flow.marked_ns;
-    for (const auto &[flow, since] : marked)
-        if (const auto old = view.marked.find(flow); old == view.marked.end() || old->second != since)
-            note(AgentEvent::Kind::marked, since, flow.first, flow.second);
-    for (const auto &[flow, since] : view.marked)
+            marked[{key.port, flow_text(key)}] = {key.dport, flow.marked_ns};
+    for (const auto &[flow, mark] : marked)
+        if (const auto old = view.marked.find(flow);
+            old == view.marked.end() || old->second.since_ns != mark.since_ns)
+            note(AgentEvent::Kind::marked, mark.since_ns, flow.first, flow.second, mark.destination_port);
+    for (const auto &[flow, mark] : view.marked)
         if (!marked.contains(flow))
-            note(AgentEvent::Kind::released, now, flow.first, flow.second);
+            note(AgentEvent::Kind::released, now, flow.first, flow.second, mark.destination_port);
     view.marked = std::move(marked);
 
     for (const auto &[key, total] : value_of(view.maps.read_counters()))
         if (key.second == SPILLWAY_CIP_RECEIVED)
             for (std::uint64_t &seen = view.cips[key.first]; seen < total; ++seen)
-                note(AgentEvent::Kind::cip, now, key.first, 0);
+                note(AgentEvent::Kind::cip, now, key.first, "", 0);
 }
 
 } // namespace spillway::lab

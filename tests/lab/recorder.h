@@ -32,6 +32,7 @@ struct AgentEvent {
     Kind kind = Kind::marked;
     const Node *node = nullptr;
     std::string port;                   ///< interface: marked for, or received on
+    std::string flow;                   ///< as flow_text() writes it; empty for a CIP
     std::uint16_t destination_port = 0; ///< of the flow; 0 for a CIP
 };
 
@@ -41,6 +42,7 @@ struct Record {
     std::map<QueueName, Depths> occupancies;  ///< bytes in the switch that came in by the port
     std::map<QueueName, std::uint64_t> drops; ///< packets that a queue refused
     std::vector<AgentEvent> events;
+    std::uint64_t stall_ns = 0; ///< longest that a look came late or took: the machine was busy elsewhere
 };
 
 class Recorder {
@@ -58,12 +60,15 @@ class Recorder {
     Record finish();
 
   private:
+    struct MarkedFlow {
+        std::uint16_t destination_port;
+        std::uint64_t since_ns;
+    };
     struct AgentView {
         const Node *node;
         Maps maps;
-        std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t>
-            marked;                                  // (port, destination) → since
-        std::map<std::uint32_t, std::uint64_t> cips; // received, by port
+        std::map<std::pair<std::uint32_t, std::string>, MarkedFlow> marked; // by interface and flow
+        std::map<std::uint32_t, std::uint64_t> cips;                        // received, by interface
     };
 
     void run();

@@ -16,10 +16,10 @@ namespace spillway::lab {
 
 namespace {
 
-constexpr double lead = 0.5;                 // seconds that the victims run before the elephants
-constexpr unsigned reaction_rounds = 20;     // of measuring an idle fabric
-constexpr std::uint64_t reaction_factor = 4; // a busy machine is slower than an idle one
-constexpr std::uint64_t reaction_least_ns = 20'000'000;
+constexpr double lead = 0.5;                  // seconds that the victims run before the elephants
+constexpr unsigned reaction_rounds = 20;      // of measuring an idle fabric
+constexpr std::uint64_t reaction_factor = 10; // a busy machine is slower than an idle one
+constexpr std::uint64_t reaction_least_ns = 60'000'000;
 constexpr std::uint64_t frame = 1514;            // bytes
 constexpr int send_buffer = 100'000;             // bytes: the sockets of UDP elephants block behind this
 constexpr std::uint64_t host_limit = 32'000'000; // bytes: more than all sockets of a host may have waiting
@@ -70,6 +70,11 @@ class Scratch {
   private:
     std::string path_;
 };
+
+bool has_phases(const Scenario &scenario) {
+    return std::ranges::any_of(scenario.elephants,
+                               [](const Elephant &elephant) { return elephant.pause_after > 0; });
+}
 
 std::vector<RoundTrip> read_series(const std::string &file) {
     std::ifstream in(file);
@@ -144,11 +149,11 @@ std::vector<MarkSpan> spans(const Record &record) {
         if (!is_elephant_port(event.destination_port))
             continue;
         if (event.kind == AgentEvent::Kind::marked)
-            all.push_back({event.node, event.port, event.destination_port, event.time_ns, {}});
+            all.push_back({event.node, event.port, event.flow, event.destination_port, event.time_ns, {}});
         if (event.kind == AgentEvent::Kind::released)
             for (MarkSpan &span : all)
-                if (span.node == event.node && span.port == event.port &&
-                    span.destination_port == event.destination_port && !span.released_ns)
+                if (span.node == event.node && span.port == event.port && span.flow == event.flow &&
+                    !span.released_ns)
                     span.released_ns = event.time_ns;
     }
     return all;
@@ -176,9 +181,9 @@ std::vector<const Port *> RunResult::paused_ports(const Topology &topology, Prio
 }
 
 std::optional<std::uint64_t> RunResult::marked_everywhere_ns() const {
-    std::map<std::tuple<const Node *, std::string, std::uint16_t>, std::uint64_t> first;
+    std::map<std::tuple<const Node *, std::string, std::string>, std::uint64_t> first;
     for (const MarkSpan &mark : marks)
-        first.emplace(std::tuple(mark.node, mark.port, mark.destination_port), mark.marked_ns);
+        first.emplace(std::tuple(mark.node, mark.port, mark.flow), mark.marked_ns);
     std::optional<std::uint64_t> last;
     for (const auto &[key, time] : first)
         last = std::max(last.value_or(0), time);
@@ -188,7 +193,8 @@ std::optional<std::uint64_t> RunResult::marked_everywhere_ns() const {
 // Laboratory
 
 Laboratory::Laboratory(const Scenario &scenario, std::optional<double> seconds)
-    : scenario_(scenario), seconds_(seconds.value_or(scenario.seconds)) {
+    : scenario_(scenario),
+      seconds_(has_phases(scenario) ? scenario.seconds : seconds.value_or(scenario.seconds)) {
     scenario_.build(topology_);
     // Generous queues for measuring how fast the neighbours react; then as much as that asks for.
     topology_.make_queues([](const Port &) { return host_limit; });

@@ -43,8 +43,9 @@ struct ElephantResult {
 /// When an elephant was marked at a node, and given back.
 struct MarkSpan {
     const Node *node = nullptr;
-    std::string port;
-    std::uint16_t destination_port = 0; ///< which flow
+    std::string port; ///< interface
+    std::string flow; ///< as flow_text() writes it
+    std::uint16_t destination_port = 0;
     std::uint64_t marked_ns = 0;
     std::optional<std::uint64_t> released_ns;
 };
@@ -79,7 +80,7 @@ struct RunResult {
 /// The fabric of a scenario, with flow control that stands ready.
 class Laboratory {
   public:
-    /// `seconds` replaces the scenario's own.
+    /// `seconds` replaces the scenario's own, unless its elephants have phases.
     explicit Laboratory(const Scenario &scenario, std::optional<double> seconds = {});
 
     RunResult run(Scheme scheme);

@@ -125,14 +125,16 @@ const std::vector<Scenario> &scenarios() {
          .congested = "switch2"},
         {.id = "blocking-tcp",
          .title = "The same, with cubic TCP",
-         .text = "A1 sends to B over four TCP connections with cubic, as fast as they go. A2 asks C a "
+         .text = "A1 sends to B over eight TCP connections with cubic, as fast as they go. A2 asks C a "
                  "thousand times "
                  "a second.",
          .drawing = two_switches,
          .build = line_of_two,
-         .elephants = {{.from = "A1", .to = "B", .flows = 4}},
+         .elephants = {{.from = "A1", .to = "B", .flows = 8}},
          .victims = {{"A2", "C"}},
-         .congested = "switch2"},
+         .congested = "switch2",
+         .xoff = 400'000,
+         .xon = 350'000},
         {.id = "spreading",
          .title = "Congestion two switches away",
          .text =

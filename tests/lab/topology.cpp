@@ -130,9 +130,13 @@ void Topology::route() {
                 if (towards.emplace(port->peer->node, port->peer).second)
                     reached.push_back(port->peer->node);
         const std::string net = host->address().substr(0, host->address().rfind('.')) + ".0/24";
-        for (const auto &[node, port] : towards)
-            if (port != nullptr && port->peer->node != host.get()) // its neighbour is in that net itself
+        for (const auto &[node, port] : towards) {
+            if (port == nullptr)
+                continue;
+            ways_[{node, host.get()}] = port;
+            if (port->peer->node != host.get()) // its neighbour is in that net itself
                 node->ns->ip(fmt::format("route add {} via {}", net, port->peer->address));
+        }
     }
 }
 
@@ -159,11 +163,8 @@ Node &Topology::node(std::string_view name) const {
     throw std::logic_error(fmt::format("no node {}", name));
 }
 
-Port &Topology::port(std::string_view from, std::string_view to) const {
-    for (Port *port : node(from).ports)
-        if (port->peer->node->name == to)
-            return *port;
-    throw std::logic_error(fmt::format("no link from {} to {}", from, to));
+const Node *Topology::next_hop(const Node &from, const Node &to) const {
+    return ways_.at({&from, &to})->peer->node;
 }
 
 } // namespace spillway::lab

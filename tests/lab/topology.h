@@ -26,9 +26,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace spillway::lab {
@@ -88,7 +90,8 @@ class Topology {
     [[nodiscard]] const std::vector<std::unique_ptr<Node>> &nodes() const { return nodes_; }
     [[nodiscard]] const std::vector<std::unique_ptr<Port>> &ports() const { return ports_; }
     [[nodiscard]] Node &node(std::string_view name) const;
-    [[nodiscard]] Port &port(std::string_view from, std::string_view to) const; ///< of `from`, towards `to`
+    /// Where `from` sends packets for the host `to`.
+    [[nodiscard]] const Node *next_hop(const Node &from, const Node &to) const;
 
   private:
     Node &add(const std::string &name, bool is_switch);
@@ -96,6 +99,7 @@ class Topology {
 
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<std::unique_ptr<Port>> ports_;
+    std::map<std::pair<const Node *, const Node *>, const Port *> ways_; // (from, to) → out of which port
     unsigned links_ = 0;
 };
 
