@@ -105,6 +105,18 @@ std::string kernel_read(const Btf &types) {
              {instruction(BPF_JMP | BPF_CALL, 0, BPF_PSEUDO_KFUNC_CALL, 0, cast), zero, leave})));
 }
 
+/// Whether a TC program may copy from kernel memory, and from the structure behind its context.
+std::string helper_read() {
+    return yes(static_cast<bool>(
+        load(BPF_PROG_TYPE_SCHED_CLS,
+             {instruction(BPF_ALU64 | BPF_MOV | BPF_X, 3, 1, 0, 0),
+              instruction(BPF_ALU64 | BPF_ADD | BPF_K, 3, 0, 0, 16),
+              instruction(BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, 8),
+              instruction(BPF_ALU64 | BPF_MOV | BPF_X, 1, 10, 0, 0),
+              instruction(BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, -8),
+              instruction(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_probe_read_kernel), zero, leave})));
+}
+
 std::string tracing(const Btf &types, bpf_attach_type how, const char *name, std::uint32_t kind) {
     const int id = type_id(types, name, kind);
     if (id == 0)
@@ -140,6 +152,7 @@ int probe() {
     print("type information", yes(static_cast<bool>(types)));
     print("tc hook", tc_hook(port, "p0"));
     print("kernel read by kfunc", kernel_read(types));
+    print("kernel read by helper", helper_read());
     print("ring buffer", yes(libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, nullptr) == 1));
     print("native XDP on veth", native_xdp(port));
     print("BPF qdisc", yes(type_id(types, "bpf_struct_ops_Qdisc_ops", BTF_KIND_STRUCT) != 0));
