@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
@@ -151,8 +152,17 @@ int exit_code(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// How many times longer than on real hardware to wait: set where the processor is emulated (tests/vm).
+double patience() {
+    static const double factor = [] {
+        const char *text = std::getenv("SPILLWAY_TEST_PATIENCE");
+        return text != nullptr ? std::strtod(text, nullptr) : 1;
+    }();
+    return factor;
+}
+
 Output finish(Process &process, double bound) {
-    const auto code = process.wait(bound);
+    const auto code = process.wait(bound * patience());
     if (!code)
         give_up(fmt::format("{}: still running after {} s\n{}", process.text(), bound, process.err()));
     return {.code = *code, .out = process.out(), .err = process.err()};
@@ -221,7 +231,7 @@ std::uint64_t now_ns() {
 }
 
 bool eventually(double bound, const std::function<bool()> &predicate) {
-    const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(bound * 1e9);
+    const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(bound * patience() * 1e9);
     for (;;) {
         const bool last = now_ns() >= deadline;
         if (predicate())
@@ -777,7 +787,7 @@ void Agent::kill() {
 
 int Agent::stop() {
     process_->signal(SIGTERM);
-    const auto code = process_->wait(10);
+    const auto code = process_->wait(10 * patience());
     if (!code)
         give_up("the agent still runs 10 s after SIGTERM");
     return *code;

@@ -12,7 +12,8 @@
 /// Everything is owned by scope: what a test makes is gone when the test ends, passed or failed. What a
 /// killed test left behind is swept when the next one starts. What cannot be made throws std::runtime_error
 /// with the failed command and its output; GoogleTest turns that into a failure. Times are in seconds unless
-/// the name says otherwise. Needs root.
+/// the name says otherwise; bounds are multiplied by SPILLWAY_TEST_PATIENCE of the environment, if set, for
+/// slow machines. Needs root.
 #pragma once
 
 #include "agent/core/fd.h"
