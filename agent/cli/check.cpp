@@ -25,7 +25,7 @@ std::string isolation_text(const QueueConfig &queue, const RewriteConfig &rewrit
     if (!queue.isolate_class.empty())
         ways.push_back(classes_text(queue.isolate_class));
     if (rewrite.pcp)
-        ways.push_back(fmt::format("pcp {}", *rewrite.pcp));
+        ways.push_back(fmt::format("{} {}", rewrite.tag_untagged ? "tag+pcp" : "pcp", *rewrite.pcp));
     if (rewrite.dscp)
         ways.push_back(fmt::format("dscp {}", *rewrite.dscp));
     return ways.empty() ? "-" : fmt::format("{}", fmt::join(ways, " "));

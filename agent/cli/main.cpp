@@ -10,6 +10,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include <csignal>
 #include <functional>
 #include <iostream>
 
@@ -177,7 +178,9 @@ Problems run(const CommandLine &line) {
     }
     Problems problems = line.action();
     if (!std::cout.flush() && problems.empty())
-        problems.push_back({.operation = "write to standard output", .detail = "it takes no more"});
+        problems.push_back({.operation = "write to standard output",
+                            .detail = "it takes no more",
+                            .hint = "the command itself is done"});
     return problems;
 }
 
@@ -185,6 +188,7 @@ int parse_and_run(int argc, char **argv) {
     CommandLine line;
     CLI::App app("Finds the flows that congest a queue, and isolates them here and upstream.", "spillway");
     app.require_subcommand(1);
+    app.fallthrough(); // options of this level may also stand after the command
     app.set_version_flag("--version", "spillway " SPILLWAY_VERSION, "print the version and exit");
     app.set_help_flag("-h,--help", "print this help and exit");
     app.add_option("--instance", line.context.instance, "name of the instance")
@@ -193,7 +197,7 @@ int parse_and_run(int argc, char **argv) {
     app.add_option("--netns", line.context.network_namespace, "enter this network namespace first")
         ->type_name("NAME");
     app.footer(
-        "Options of this level stand before the command. Help for one: spillway COMMAND --help\n"
+        "Help for one command: spillway COMMAND --help\n"
         "Exit status: 0 done, 1 failed, 2 bad usage or configuration, 3 no data path for this instance.");
     add_agent(app, line);
     add_check(app, line);
@@ -227,6 +231,8 @@ int parse_and_run(int argc, char **argv) {
 } // namespace spillway
 
 int main(int argc, char **argv) {
+    // A reader that goes away is an error like any other; an agent must survive the end of its log's reader.
+    std::signal(SIGPIPE, SIG_IGN);
     try {
         return spillway::parse_and_run(argc, argv);
     } catch (const std::exception &error) {

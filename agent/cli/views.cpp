@@ -204,6 +204,16 @@ bool agent_is_stale(const Snapshot &snapshot) {
            passed(snapshot.now_ns, snapshot.settings.heartbeat_ns) > snapshot.settings.stale_agent_ns;
 }
 
+std::optional<RewriteRow> rewrite_row(const spillway_port &port) {
+    RewriteRow row;
+    if ((port.flags & SPILLWAY_PORT_REWRITE_PCP) != 0)
+        row.pcp = port.rewrite_pcp;
+    if ((port.flags & SPILLWAY_PORT_REWRITE_DSCP) != 0)
+        row.dscp = port.rewrite_dscp;
+    row.tag_untagged = (port.flags & SPILLWAY_PORT_TAG_UNTAGGED) != 0;
+    return row.pcp || row.dscp ? std::optional(row) : std::nullopt;
+}
+
 PortRow port_row(const Snapshot &snapshot, const spillway_port &port) {
     PortRow row{.name = text_of(port.name),
                 .ifindex = port.ifindex != 0 ? std::optional(port.ifindex) : std::nullopt,
@@ -213,6 +223,7 @@ PortRow port_row(const Snapshot &snapshot, const spillway_port &port) {
                 .source = {},
                 .degraded = {},
                 .queues = {},
+                .rewrite = rewrite_row(port),
                 .cip_sent = count_of(snapshot, port.ifindex, SPILLWAY_CIP_SENT),
                 .cip_received = count_of(snapshot, port.ifindex, SPILLWAY_CIP_RECEIVED),
                 .cip_accepted = count_of(snapshot, port.ifindex, SPILLWAY_CIP_ACCEPTED),

@@ -34,6 +34,12 @@ struct QueueRow {
     std::uint64_t restored_total = 0;
 };
 
+struct RewriteRow {
+    std::optional<std::uint32_t> pcp;
+    std::optional<std::uint32_t> dscp;
+    bool tag_untagged = false;
+};
+
 struct PortRow {
     std::string name;
     std::optional<std::uint32_t> ifindex;
@@ -43,6 +49,7 @@ struct PortRow {
     std::optional<std::string> source;
     std::vector<std::string> degraded;
     std::vector<QueueRow> queues;
+    std::optional<RewriteRow> rewrite;
     std::uint64_t cip_sent = 0;
     std::uint64_t cip_received = 0;
     std::uint64_t cip_accepted = 0;

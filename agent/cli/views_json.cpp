@@ -42,6 +42,11 @@ json port_json(const PortRow &row) {
     json queues = json::array();
     for (const auto &queue : row.queues)
         queues.push_back(queue_json(queue));
+    json rewrite = nullptr;
+    if (row.rewrite)
+        rewrite = {{"pcp", or_null(row.rewrite->pcp)},
+                   {"dscp", or_null(row.rewrite->dscp)},
+                   {"tag_untagged", row.rewrite->tag_untagged}};
     return {{"name", row.name},
             {"ifindex", or_null(row.ifindex)},
             {"waiting", or_null(row.waiting)},
@@ -50,6 +55,7 @@ json port_json(const PortRow &row) {
             {"source", or_null(row.source)},
             {"degraded", row.degraded},
             {"queues", std::move(queues)},
+            {"rewrite", rewrite},
             {"cip",
              {{"sent", row.cip_sent},
               {"received", row.cip_received},

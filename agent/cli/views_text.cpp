@@ -28,6 +28,24 @@ std::string list_text(const std::vector<std::string> &list) {
     return list.empty() ? "-" : fmt::format("{}", fmt::join(list, ","));
 }
 
+/// How flows of a queue are isolated: "1:20,1:21 dscp 1".
+std::string isolation_text(const QueueRow &queue, const std::optional<RewriteRow> &rewrite) {
+    std::vector<std::string> ways;
+    if (!queue.isolate_class.empty())
+        ways.push_back(list_text(queue.isolate_class));
+    if (rewrite && rewrite->pcp)
+        ways.push_back(fmt::format("{} {}", rewrite->tag_untagged ? "tag+pcp" : "pcp", *rewrite->pcp));
+    if (rewrite && rewrite->dscp)
+        ways.push_back(fmt::format("dscp {}", *rewrite->dscp));
+    return ways.empty() ? "-" : fmt::format("{}", fmt::join(ways, " "));
+}
+
+std::string state_text(const PortRow &port) {
+    if (port.waiting)
+        return "waiting: " + *port.waiting;
+    return port.tc == "off" ? "detached" : "served";
+}
+
 /// "too_short 3, quota 1": what happened at all.
 std::string counts_text(const NamedCounts &counts) {
     std::vector<std::string> parts;
@@ -55,9 +73,9 @@ std::string ports_text(const std::vector<PortRow> &ports) {
         std::uint64_t rejected = 0;
         for (const auto &[name, count] : port.rejected)
             rejected += count;
-        lines.push_back({port.name, port.waiting ? "waiting: " + *port.waiting : "served", port.xdp, port.tc,
-                         port.source.value_or("-"), number(port.cip_sent), number(port.cip_received),
-                         number(port.cip_accepted), number(rejected), list_text(port.degraded)});
+        lines.push_back({port.name, state_text(port), port.xdp, port.tc, port.source.value_or("-"),
+                         number(port.cip_sent), number(port.cip_received), number(port.cip_accepted),
+                         number(rejected), list_text(port.degraded)});
     }
     return table({{"PORT"},
                   {"STATE"},
@@ -76,7 +94,7 @@ std::string queues_text(const std::vector<PortRow> &ports) {
     std::vector<Line> lines;
     for (const auto &port : ports) {
         for (const auto &queue : port.queues)
-            lines.push_back({port.name, queue.queue_class, list_text(queue.isolate_class), queue.level,
+            lines.push_back({port.name, queue.queue_class, isolation_text(queue, port.rewrite), queue.level,
                              number(queue.backlog_bytes), number(queue.backlog_packets),
                              waterline_text(queue.waterline), number(queue.marked_total),
                              number(queue.restored_total)});

@@ -151,6 +151,11 @@ Result<json> read_json(std::string_view text, std::string_view file) {
                                                    .found = "an empty file",
                                                    .allowed = "a JSON object",
                                                    .hint = R"(begin with {"ports": [{"name": "eth1"}]})"}));
+    if (const auto zero = text.find('\0'); zero != std::string_view::npos) // the parser would stop there
+        return std::unexpected(config_error(file, {.place = "",
+                                                   .found = fmt::format("a zero byte at byte {}", zero),
+                                                   .allowed = "a JSON object",
+                                                   .hint = "is this a text file, whole and in UTF-8?"}));
     Builder builder(text, file);
     json::sax_parse(text, &builder);
     if (builder.error)

@@ -63,6 +63,11 @@ std::optional<std::uint8_t> parse_protocol(std::string_view text) {
     return number ? std::optional(static_cast<std::uint8_t>(*number)) : std::nullopt;
 }
 
+bool is_address(int family, const std::string &text) {
+    std::array<std::uint8_t, 16> bytes{};
+    return ::inet_pton(family, text.c_str(), bytes.data()) == 1;
+}
+
 struct Endpoint {
     std::array<std::uint8_t, 16> address{};
     std::uint8_t family = 0;
@@ -105,6 +110,14 @@ Result<Endpoint> parse_endpoint(const std::string &word) {
             return not_a_flow(fmt::format("'{}' is not a port", *port), "a port is a number from 0 to 65535");
     }
     return endpoint;
+}
+
+/// An IPv6 address without brackets whose last group may be meant as a port.
+bool looks_like_a_port(const std::string &word) {
+    const auto colon = word.rfind(':');
+    return !word.starts_with('[') && colon != std::string::npos &&
+           parse_number(std::string_view(word).substr(colon + 1), 65535) &&
+           is_address(AF_INET6, word.substr(0, colon));
 }
 
 std::vector<std::string> split_words(std::span<const std::string> arguments) {
@@ -151,6 +164,13 @@ Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments) {
     if (src->port.has_value() != dst->port.has_value())
         return not_a_flow(fmt::format("'{}' has no port", src->port ? words[2] : words[1]),
                           "give both ports, or none to name the fragments between the two");
+    const bool with_ports = *proto == SPILLWAY_PROTO_TCP || *proto == SPILLWAY_PROTO_UDP;
+    for (const std::string &word : {words[1], words[2]})
+        if (with_ports && looks_like_a_port(word))
+            return not_a_flow(fmt::format("'{}' is an address, or an address with a port", word),
+                              fmt::format("write [{}]:{}, or [{}] for the address",
+                                          word.substr(0, word.rfind(':')), word.substr(word.rfind(':') + 1),
+                                          word));
     if (src->port && *proto != SPILLWAY_PROTO_TCP && *proto != SPILLWAY_PROTO_UDP)
         return not_a_flow(fmt::format("{} flows have no ports here", words[0]), "leave both ports out");
 

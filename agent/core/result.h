@@ -5,6 +5,7 @@
 #include <cstring>
 #include <expected>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace spillway {
@@ -21,7 +22,8 @@ struct Error {
     std::string hint{};                 ///< the remedy; may be empty
     ErrorKind kind = ErrorKind::failed; ///< exit code category
 
-    /// "operation: object: detail: strerror", without the hint.
+    /// "operation: object: detail: strerror", without the hint, on one line: control characters, which came
+    /// from a user or a file name, are written as \xNN.
     [[nodiscard]] std::string message() const {
         std::string text = operation;
         const auto add = [&text](const std::string &part) {
@@ -35,12 +37,26 @@ struct Error {
         add(detail);
         if (number != 0)
             add(std::strerror(number));
-        return text;
+        return one_line(text);
     }
 
     /// message() and, if there is one, the hint on the next line.
     [[nodiscard]] std::string text() const {
-        return hint.empty() ? message() : message() + "\nHINT: " + hint;
+        return hint.empty() ? message() : message() + "\nHINT: " + one_line(hint);
+    }
+
+  private:
+    static std::string one_line(const std::string &text) {
+        static constexpr std::string_view digits = "0123456789abcdef";
+        std::string line;
+        for (const char c : text) {
+            const auto byte = static_cast<unsigned char>(c);
+            if (byte >= ' ' && byte != 0x7f)
+                line += c;
+            else
+                line.append("\\x").append({digits[byte >> 4U], digits[byte & 0xfU]});
+        }
+        return line;
     }
 };
 

@@ -4,6 +4,7 @@
 #include "agent/config/config.h"
 #include "agent/core/clock.h"
 #include "agent/core/flow_text.h"
+#include "agent/core/line_budget.h"
 #include "agent/daemon/cip_engine.h"
 #include "agent/daemon/event_loop.h"
 #include "agent/daemon/port_table.h"
@@ -34,8 +35,9 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t turn_ns = ms_to_ns(10);        ///< CIPs put off, changes of the host, heartbeat
-constexpr std::uint64_t telemetry_ns = ms_to_ns(50);   ///< reading queues that the program reads itself
+constexpr std::uint64_t turn_ns = ms_to_ns(10);      ///< CIPs put off, changes of the host, heartbeat
+constexpr std::uint64_t telemetry_ns = ms_to_ns(50); ///< reading queues that the program reads itself
+constexpr std::uint32_t flow_lines_a_second = 20;
 constexpr std::uint64_t smallest_margin = 64UL * 1024; ///< one GSO packet
 
 /// Programs for a configuration, and what they cannot do.
@@ -70,11 +72,11 @@ struct FreeRing {
 class Agent {
   public:
     Agent(const AgentOptions &options, const Paths &paths, Config config, Chosen chosen, Maps maps,
-          Netlink netlink, NetlinkEvents events, PacketSocket socket, EventLoop loop)
+          Netlink netlink, NetlinkEvents events, PacketSocket socket, EventLoop loop, int signals)
         : options_(options), paths_(paths), config_(std::move(config)), chosen_(std::move(chosen)),
           maps_(std::move(maps)), netlink_(std::move(netlink)), events_(std::move(events)),
           socket_(std::move(socket)), loop_(std::move(loop)), ports_(maps_, paths_, netlink_),
-          cips_(maps_, ports_, socket_), sweeper_(maps_, ports_) {}
+          cips_(maps_, ports_, socket_), sweeper_(maps_, ports_), signals_(signals) {}
     Agent(const Agent &) = delete;
     Agent &operator=(const Agent &) = delete;
 
@@ -91,6 +93,13 @@ class Agent {
     void read_queues();
     void on_event(const spillway_event &event);
     void on_cip(const spillway_event &event);
+    [[nodiscard]] std::string port_name(std::uint32_t ifindex) const;
+    [[nodiscard]] const char *unit_of(std::uint32_t queue) const;
+    template <class... Arguments>
+    void log_flow(fmt::format_string<Arguments...> format, Arguments &&...arguments) {
+        if (flow_lines_.take(now_ns()))
+            spdlog::info(format, std::forward<Arguments>(arguments)...);
+    }
     [[nodiscard]] std::uint64_t poll_period() const {
         return chosen_.kernel_read ? telemetry_ns : std::uint64_t{config_.detection.poll_interval_us} * 1000;
     }
@@ -108,8 +117,9 @@ class Agent {
     CipEngine cips_;
     Sweeper sweeper_;
     std::unique_ptr<ring_buffer, FreeRing> ring_;
-    Fd signals_;
+    int signals_;
     std::vector<QueueReading> readings_;
+    LineBudget flow_lines_{flow_lines_a_second};
     std::uint64_t margin_ = 0;
     int poll_timer_ = -1;
     bool changed_ = true; ///< the host's ports or qdiscs changed since the last reconcile
@@ -158,17 +168,9 @@ void Agent::apply() {
 }
 
 Result<> Agent::watch_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
-        sigaddset(&set, signal);
-    ::sigprocmask(SIG_BLOCK, &set, nullptr);
-    signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-    if (!signals_)
-        return fail({.operation = "watch signals", .number = errno});
-    return loop_.watch(signals_.get(), [this] {
+    return loop_.watch(signals_, [this] {
         signalfd_siginfo info{};
-        while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+        while (::read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
             if (info.ssi_signo == SIGHUP)
                 reload();
             else
@@ -254,7 +256,8 @@ void Agent::reload() {
     if (config && config->flows.capacity != config_.flows.capacity)
         config = fail({.operation = "reload",
                        .detail = "flows.capacity cannot change while the table is in use",
-                       .hint = "stop the agent, `spillway purge`, start it again"});
+                       .hint = fmt::format("stop the agent, `spillway --instance {} purge`, start it again",
+                                           paths_.instance)});
     if (config && (config->cip.ethertype != config_.cip.ethertype ||
                    config->detection.source != config_.detection.source))
         chosen = choose_programs(paths_, *config);
@@ -289,7 +292,20 @@ void Agent::turn() {
         cips_.turn();
 }
 
+std::string Agent::port_name(std::uint32_t ifindex) const {
+    const spillway_port *port = ports_.port_of(static_cast<int>(ifindex));
+    return port != nullptr ? std::string(port->name) : fmt::format("port {}", ifindex);
+}
+
+const char *Agent::unit_of(std::uint32_t queue) const {
+    const auto queues = maps_.queues();
+    return queue < queues.size() && queues[queue].waterline.unit == SPILLWAY_UNIT_PACKETS ? "packets"
+                                                                                          : "bytes";
+}
+
 void Agent::sweep() {
+    if (const auto more = flow_lines_.withheld(); more != 0)
+        spdlog::info("{} more lines about flows were not written", more);
     const auto flows = sweeper_.sweep();
     if (!flows) {
         spdlog::warn("{}", flows.error().text());
@@ -314,7 +330,8 @@ void Agent::read_queues() {
 void Agent::on_event(const spillway_event &event) {
     switch (event.type) {
     case SPILLWAY_EVENT_MARKED:
-        spdlog::info("marked {} with {} waiting", flow_text(event.key), event.amount);
+        log_flow("marked {} on {}, {} {} waiting", flow_text(event.key), port_name(event.key.port),
+                 event.amount, unit_of(event.queue));
         cips_.marked(event.key,
                      std::span(event.bytes).first(std::min<std::size_t>(event.length, sizeof(event.bytes))));
         break;
@@ -325,7 +342,7 @@ void Agent::on_event(const spillway_event &event) {
         on_cip(event);
         break;
     case SPILLWAY_EVENT_RELEASED:
-        spdlog::debug("released {}", flow_text(event.key));
+        log_flow("released {} on {}", flow_text(event.key), port_name(event.key.port));
         break;
     }
 }
@@ -357,10 +374,23 @@ void Agent::on_cip(const spillway_event &event) {
     if (counter != SPILLWAY_CIP_ACCEPTED)
         return;
     if (*result == SPILLWAY_EDIT_DONE)
-        spdlog::debug("marked {} by a CIP", flow_text(event.key));
+        log_flow("marked {} on {} by a CIP", flow_text(event.key), port_name(event.key.port));
     MacAddress sender{};
     std::copy(std::begin(event.mac), std::end(event.mac), sender.begin());
     cips_.accepted(event.key, sender);
+}
+
+/// A descriptor of the signals that the agent heeds.
+Result<Fd> block_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+        sigaddset(&set, signal);
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!signals)
+        return fail({.operation = "watch signals", .number = errno});
+    return signals;
 }
 
 } // namespace
@@ -370,26 +400,15 @@ Result<> run_agent(const AgentOptions &options) {
     logger->set_pattern(std::getenv("JOURNAL_STREAM") != nullptr ? "%l: %v" : "%H:%M:%S.%e %l: %v");
     spdlog::set_default_logger(logger);
 
+    // First: a signal that comes while the agent starts is heeded when it has started.
+    const auto signals = block_signals();
+    if (!signals)
+        return std::unexpected(signals.error());
     const Paths paths(options.instance);
     auto config = load_config(options.config);
     if (!config)
         return std::unexpected(config.error());
-    if (auto mounted = ensure_bpffs(); !mounted)
-        return mounted;
-    const auto lock = lock_instance(paths);
-    if (!lock)
-        return std::unexpected(lock.error());
-    auto chosen = choose_programs(paths, *config);
-    if (!chosen) {
-        // Nothing half-made: rmdir() leaves what holds anything.
-        for (const auto &folder :
-             {paths.links, paths.progs, paths.maps, paths.root, paths.root.parent_path()})
-            ::rmdir(folder.c_str());
-        return std::unexpected(chosen.error());
-    }
-    auto maps = Maps::open(paths);
-    if (!maps)
-        return std::unexpected(maps.error());
+    // What may be refused comes before what stays: programs and maps are pinned.
     auto netlink = Netlink::open();
     if (!netlink)
         return std::unexpected(netlink.error());
@@ -399,11 +418,32 @@ Result<> run_agent(const AgentOptions &options) {
     auto socket = PacketSocket::open();
     if (!socket)
         return std::unexpected(socket.error());
+    if (auto mounted = ensure_bpffs(); !mounted)
+        return mounted;
+    const auto lock = lock_instance(paths);
+    if (!lock)
+        return std::unexpected(lock.error());
+    const auto refuse = [&paths](const Error &error) -> Result<> {
+        // Nothing half-made: rmdir() leaves what holds anything.
+        for (const auto &folder :
+             {paths.links, paths.progs, paths.maps, paths.root, paths.root.parent_path()})
+            ::rmdir(folder.c_str());
+        return std::unexpected(error);
+    };
+    const auto name = claim_name(paths);
+    if (!name)
+        return refuse(name.error());
+    auto chosen = choose_programs(paths, *config);
+    if (!chosen)
+        return refuse(chosen.error());
+    auto maps = Maps::open(paths);
+    if (!maps)
+        return std::unexpected(maps.error());
     auto loop = EventLoop::create();
     if (!loop)
         return std::unexpected(loop.error());
     Agent agent(options, paths, std::move(*config), std::move(*chosen), std::move(*maps), std::move(*netlink),
-                std::move(*events), std::move(*socket), std::move(*loop));
+                std::move(*events), std::move(*socket), std::move(*loop), signals->get());
     return agent.run();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
@@ -11,9 +12,11 @@
 #include <optional>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <thread>
 
 namespace spillway {
@@ -112,6 +115,24 @@ Result<> ensure_bpffs() {
 bool agent_running(const Paths &paths) {
     const Fd folder = open_folder(paths.root);
     return folder && ::flock(folder.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+Result<Fd> claim_name(const Paths &paths) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = "spillway/" + paths.instance;
+    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1); // a zero first: abstract
+    Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (socket && ::bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), length) == 0)
+        return socket;
+    if (errno != EADDRINUSE)
+        return fail({.operation = "claim the name of instance", .object = paths.instance, .number = errno});
+    return fail(
+        {.operation =
+             fmt::format("an agent of instance {} is running in this network namespace", paths.instance),
+         .hint = "stop it first, or give this one another name with --instance NAME; ip netns exec hides it "
+                 "from the other commands: use --netns"});
 }
 
 Result<Fd> lock_instance(const Paths &paths) {

@@ -37,6 +37,11 @@ struct Paths {
 /// True while an agent of the instance lives. False also when the instance is not there or not readable.
 [[nodiscard]] bool agent_running(const Paths &paths);
 
+/// Holds the instance's name in this network namespace, as an abstract socket: the lock below does not reach
+/// an agent that sees another BPF file system (`ip netns exec` mounts one). Fails when another agent holds
+/// it.
+[[nodiscard]] Result<Fd> claim_name(const Paths &paths);
+
 /// The instance's exclusive lock, for as long as the descriptor is open; it is let go when the process dies,
 /// however it dies. Makes the instance's folders where they are missing. Fails when an agent holds it.
 [[nodiscard]] Result<Fd> lock_instance(const Paths &paths);

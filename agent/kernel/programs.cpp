@@ -75,6 +75,10 @@ bool probe_xdp_frags() {
     return static_cast<bool>(program);
 }
 
+std::string purge(const Paths &paths) {
+    return fmt::format("`spillway --instance {} purge`", paths.instance);
+}
+
 /// Pinned maps of another layout are reported, never rebuilt: they hold marks.
 Result<> check_pinned(const Paths &paths, std::uint32_t capacity) {
     const Fd settings(bpf_obj_get((paths.maps / "settings").c_str()));
@@ -95,18 +99,18 @@ Result<> check_pinned(const Paths &paths, std::uint32_t capacity) {
         bpf_map_lookup_elem(settings.get(), &zero, value.data()) == 0)
         std::memcpy(&abi, value.data(), sizeof(abi));
     if (info.value_size != sizeof(spillway_settings) || (abi != 0 && abi != SPILLWAY_ABI))
-        return fail(
-            {.operation = "open pinned maps",
-             .object = paths.maps.string(),
-             .detail = fmt::format("they have layout {}, this program has {}", abi, SPILLWAY_ABI),
-             .hint = "`spillway purge` removes them and every mark; or run the version that made them"});
+        return fail({.operation = "open pinned maps",
+                     .object = paths.maps.string(),
+                     .detail = fmt::format("they have layout {}, this program has {}", abi, SPILLWAY_ABI),
+                     .hint = fmt::format("{} removes them and every mark; or run the version that made them",
+                                         purge(paths))});
     const Fd flows(bpf_obj_get((paths.maps / "flows").c_str()));
     if (flows && bpf_obj_get_info_by_fd(flows.get(), &info, &size) == 0 && info.max_entries != capacity)
         return fail({.operation = "open pinned maps",
                      .object = paths.maps.string(),
                      .detail = fmt::format("the flow table holds {} entries, the configuration wants {}",
                                            info.max_entries, capacity),
-                     .hint = "`spillway purge`, then start again; or keep flows.capacity",
+                     .hint = fmt::format("{}, then start again; or keep flows.capacity", purge(paths)),
                      .kind = ErrorKind::usage});
     return {};
 }
@@ -164,8 +168,13 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
         if (bpf_map__set_pin_path(map, (paths.maps / bpf_map__name(map)).c_str()) != 0)
             return fail({.operation = "choose pin path", .object = bpf_map__name(map), .number = errno});
     last_words.clear();
-    if (const int error = spillway_bpf__load(skeleton); error != 0)
-        return fail(load_error(-error));
+    if (const int error = spillway_bpf__load(skeleton); error != 0) {
+        Error failed = load_error(-error);
+        if (error == -EINVAL && ::access((paths.maps / "settings").c_str(), F_OK) == 0)
+            failed.hint =
+                fmt::format("pinned maps may be damaged; {} removes them and every mark", purge(paths));
+        return fail(std::move(failed));
+    }
     if (auto written = write_abi(skeleton->maps.settings); !written)
         return std::unexpected(written.error());
     if (auto pinned = pin_program(bpf_program__fd(skeleton->progs.spillway_edit), paths.progs / "edit");

@@ -329,11 +329,11 @@ Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, uint64_t 
         return SetupPlan{action, std::move(steps)};
     }
     if (!force)
-        return fail(
-            setup_error(port.name,
-                        fmt::format("the port has a qdisc tree that setup did not make: {} {}", root->kind,
-                                    tc_name(root->handle)),
-                        "look at it with tc qdisc show; --force replaces it and drops what waits in it"));
+        return fail(setup_error(
+            port.name,
+            fmt::format("the port has a qdisc tree that setup did not make, or that was changed since: {} {}",
+                        root->kind, tc_name(root->handle)),
+            "look at it with tc qdisc show; --force replaces it and drops what waits in it"));
     return SetupPlan{SetupPlan::Action::create, creation(port.name, tree, rate)};
 }
 

@@ -157,6 +157,61 @@ TEST_F(Refusal, SecondAgentOfTheInstance) {
     EXPECT_TRUE(first.status()["agent"]["running"]);
 }
 
+// `ip netns exec` mounts another /sys: an agent started so does not see the lock of the first.
+TEST_F(Refusal, SecondAgentInAnotherMountNamespace) {
+    setup(node, "eth0", "200mbit");
+    const Agent first(node, tree());
+    const Output second = run(node, {"unshare", "--mount", "sh", "-c", "umount -l /sys/fs/bpf; exec \"$@\"",
+                                     "sh", spillway_program(), "--instance", first.instance(), "agent",
+                                     "--config", first.config_file()});
+    EXPECT_EQ(second.code, 1);
+    EXPECT_THAT(second.err, AllOf(HasSubstr("is running in this network namespace"), HasSubstr("HINT")));
+    EXPECT_TRUE(first.status()["agent"]["running"]);
+}
+
+// The reader of the log goes away: the agent goes on.
+TEST_F(Refusal, LogWithoutReader) {
+    setup(node, "eth0", "200mbit");
+    const Agent first(node, tree());
+    const std::string instance = first.instance() + "-log";
+    const auto spillway = [&](const std::string &arguments) {
+        Words all{spillway_program(), "--instance", instance};
+        for (std::string &word : words(arguments))
+            all.push_back(std::move(word));
+        return run(node, all);
+    };
+    const Process agent(node, {"sh", "-c", "exec \"$0\" \"$@\" 2>&1 | head -n 1", spillway_program(),
+                               "--instance", instance, "agent", "--config", first.config_file()});
+    const auto pid = [&]() -> std::optional<int> {
+        const Output shown = spillway("status --json");
+        if (shown.code != 0)
+            return std::nullopt;
+        const json status = json::parse(shown.out);
+        return status["agent"]["pid"].is_null() ? std::nullopt : std::optional<int>(status["agent"]["pid"]);
+    };
+    ASSERT_TRUE(eventually(5, [&] { return pid().has_value(); }));
+    const int running = *pid();
+    for (int i = 0; i < 3; i++) { // each reload writes a line
+        ::kill(running, SIGHUP);
+        EXPECT_FALSE(eventually(0.2, [&] { return pid() != running; }));
+    }
+    ::kill(running, SIGTERM);
+    EXPECT_TRUE(eventually(3, [&] { return !pid(); }));
+    EXPECT_EQ(spillway("purge").code, 0);
+}
+
+// Refused after it could have pinned something, it leaves nothing.
+TEST_F(Refusal, WithoutRawSockets) {
+    const Agent other(node, tree(), false); // has a configuration file
+    const std::string instance = other.instance() + "-raw";
+    const Output refused =
+        run(node, {"setpriv", "--bounding-set=-net_raw,-sys_admin", "--inh-caps=-net_raw,-sys_admin",
+                   spillway_program(), "--instance", instance, "agent", "--config", other.config_file()});
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("packet socket"), HasSubstr("HINT")));
+    EXPECT_FALSE(std::filesystem::exists("/sys/fs/bpf/spillway/" + instance));
+}
+
 TEST_F(Refusal, NoqueuePort) {
     const Output checked = check(tree());
     EXPECT_EQ(checked.code, 2);

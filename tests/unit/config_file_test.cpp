@@ -97,6 +97,13 @@ TEST_F(ConfigFile, EmptyIsAnError) {
     }
 }
 
+// The parser would take it for the end.
+TEST_F(ConfigFile, ZeroByteIsAnError) {
+    const auto config = load_config(write(std::string("{}\0{}", 5)));
+    ASSERT_FALSE(config);
+    EXPECT_THAT(config.error().message(), HasSubstr("found a zero byte at byte 2, allowed: a JSON object"));
+}
+
 TEST(ConfigText, NotJsonNamesLineAndColumn) {
     struct Case {
         const char *text;

@@ -48,6 +48,22 @@ TEST(FlowText, FiveTupleOfIpv6) {
     EXPECT_EQ(std::memcmp(&*key, &wanted, sizeof(wanted)), 0);
 }
 
+// fd00::1:5000 may be an address, or fd00::1 with a port.
+TEST(FlowText, Ipv6ThatMayHaveAPortWantsBrackets) {
+    const auto key = parse({"udp", "fd00::1:5000", "fd00::2:80"});
+    ASSERT_FALSE(key);
+    EXPECT_THAT(key.error().hint, HasSubstr("write [fd00::1]:5000, or [fd00::1:5000] for the address"));
+    for (const std::vector<std::string> &clear :
+         {std::vector<std::string>{"udp", "[fd00::1:5000]", "[fd00::2:80]"},
+          {"udp", "fd00::1", "fd00::2"},
+          {"icmpv6", "fd00::1:5000", "fd00::2:80"},
+          {"tcp", "fd00::1:a", "1:2:3:4:5:6:7:8"}}) {
+        const auto parsed = parse(clear);
+        ASSERT_TRUE(parsed) << parsed.error().text();
+        EXPECT_EQ(parsed->flags, 0);
+    }
+}
+
 TEST(FlowText, ThreeTupleHasNoPortsFlag) {
     for (const char *proto : {"icmp", "udp", "tcp", "esp", "253"}) {
         const auto key = parse({proto, "10.0.0.1", "10.0.0.2"});
