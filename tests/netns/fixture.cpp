@@ -152,17 +152,24 @@ int exit_code(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// How many times longer than on real hardware to wait: set where the processor is emulated (tests/vm).
-double patience() {
+/// How many times slower than real hardware this machine is: set where the processor is emulated (tests/vm).
+double slowness() {
     static const double factor = [] {
-        const char *text = std::getenv("SPILLWAY_TEST_PATIENCE");
+        const char *text = std::getenv("SPILLWAY_TEST_SLOWNESS");
         return text != nullptr ? std::strtod(text, nullptr) : 1;
     }();
     return factor;
 }
 
+/// A rate in Mbit/s that this machine can stand, for the one that begins the word; what follows it stays.
+std::string bearable(const std::string &word) {
+    std::size_t end = 0;
+    const double rate = std::stod(word, &end);
+    return fmt::format("{}{}", rate / slowness(), word.substr(end));
+}
+
 Output finish(Process &process, double bound) {
-    const auto code = process.wait(bound * patience());
+    const auto code = process.wait(bound * slowness());
     if (!code)
         give_up(fmt::format("{}: still running after {} s\n{}", process.text(), bound, process.err()));
     return {.code = *code, .out = process.out(), .err = process.err()};
@@ -231,7 +238,7 @@ std::uint64_t now_ns() {
 }
 
 bool eventually(double bound, const std::function<bool()> &predicate) {
-    const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(bound * patience() * 1e9);
+    const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(bound * slowness() * 1e9);
     for (;;) {
         const bool last = now_ns() >= deadline;
         if (predicate())
@@ -651,6 +658,13 @@ namespace {
 
 Words traffic_command(std::string_view role_and_options) {
     Words argv = words(role_and_options);
+    std::string option;
+    for (std::string &word : argv) {
+        if (word.starts_with("--"))
+            option = word;
+        else if (option == "--mbit" || option == "--then")
+            word = bearable(word);
+    }
     argv.insert(argv.begin(), SPILLWAY_TRAFFIC);
     return argv;
 }
@@ -698,7 +712,7 @@ const std::string &spillway_program() {
 }
 
 void setup(const Namespace &ns, const std::string &port, const std::string &rate) {
-    must(ns, {spillway_program(), "setup", port, "--rate", rate});
+    must(ns, {spillway_program(), "setup", port, "--rate", bearable(rate)});
 }
 
 // The inner constructor has returned when start() throws: the destructor runs, and cleans up.
@@ -787,7 +801,7 @@ void Agent::kill() {
 
 int Agent::stop() {
     process_->signal(SIGTERM);
-    const auto code = process_->wait(10 * patience());
+    const auto code = process_->wait(10 * slowness());
     if (!code)
         give_up("the agent still runs 10 s after SIGTERM");
     return *code;
