@@ -31,12 +31,7 @@ class Laboratory_ : public testing::TestWithParam<Case> {};
 TEST_P(Laboratory_, HoldsWhatItMust) {
     const Case &parameters = GetParam();
     Laboratory laboratory(scenario(parameters.scenario), parameters.seconds);
-    ScenarioResult result{.scenario = laboratory.scenario(),
-                          .seconds = laboratory.seconds(),
-                          .reaction_ns = laboratory.reaction_ns(),
-                          .headroom = laboratory.headroom(*laboratory.topology().ports().front()),
-                          .runs = {},
-                          .checks = {}};
+    ScenarioResult result(laboratory);
     for (const Scheme scheme : parameters.schemes)
         result.runs.push_back(laboratory.run(scheme));
     result.checks = check(laboratory.topology(), result);
@@ -60,12 +55,7 @@ INSTANTIATE_TEST_SUITE_P(, Laboratory_,
 /// What a run leaves for other programs and for people.
 TEST(Laboratory, WritesPauseFramesAndThePage) {
     Laboratory laboratory(scenario("blocking"), 1);
-    ScenarioResult result{.scenario = laboratory.scenario(),
-                          .seconds = laboratory.seconds(),
-                          .reaction_ns = laboratory.reaction_ns(),
-                          .headroom = laboratory.headroom(*laboratory.topology().ports().front()),
-                          .runs = {},
-                          .checks = {}};
+    ScenarioResult result(laboratory);
     result.runs.push_back(laboratory.run(Scheme::pfc));
 
     const std::string file =

@@ -73,12 +73,7 @@ int show(const Options &options) {
         if (!is_chosen(options.scenarios, scenario.id))
             continue;
         Laboratory laboratory(scenario, options.seconds);
-        ScenarioResult result{.scenario = scenario,
-                              .seconds = laboratory.seconds(),
-                              .reaction_ns = laboratory.reaction_ns(),
-                              .headroom = laboratory.headroom(*laboratory.topology().ports().front()),
-                              .runs = {},
-                              .checks = {}};
+        ScenarioResult result(laboratory);
         for (const Scheme scheme : schemes_of(scenario, options)) {
             if (progress)
                 std::cerr << fmt::format("\r\033[K{}: {}", scenario.id, title_of(scheme));

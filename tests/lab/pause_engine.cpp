@@ -111,10 +111,15 @@ void PauseEngine::start() {
     ::pthread_setschedparam(thread_.native_handle(), SCHED_FIFO, &parameters); // else it is just slower
 }
 
-PauseRecord PauseEngine::take_record() {
+void PauseEngine::rethrow_failure() {
     const std::scoped_lock lock(mutex_);
     if (failure_)
         std::rethrow_exception(failure_);
+}
+
+PauseRecord PauseEngine::take_record() {
+    rethrow_failure();
+    const std::scoped_lock lock(mutex_);
     const std::uint64_t now = now_ns();
     for (Station &station : stations_)
         for (const Priority priority : priorities) {

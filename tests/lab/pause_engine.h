@@ -60,6 +60,8 @@ class PauseEngine {
     /// What happened since the last call; a pause that still lasts is cut here and goes on in the next
     /// record. Throws what stopped the thread, if something did.
     PauseRecord take_record();
+    /// Throws what stopped the thread, if something did.
+    void rethrow_failure();
 
   private:
     struct Side { // of one port and priority

@@ -102,7 +102,7 @@ json events_json(const RunResult &run) {
     return list;
 }
 
-json series_json(const Topology &topology, const RunResult &run) {
+json series_json(const Topology &topology, const Scenario &scenario, const RunResult &run) {
     json victims = json::array(), times = json::array();
     for (const VictimResult &victim : run.victims)
         victims.push_back(victim_json(victim, run.start_ns));
@@ -111,8 +111,8 @@ json series_json(const Topology &topology, const RunResult &run) {
     return {{"victims", victims},
             {"times", times},
             {"queues", depths_json(topology, run.record.queues, false)},
-            {"arrivals", run.scheme == Scheme::none ? json::array()
-                                                    : depths_json(topology, run.record.occupancies, true)},
+            {"arrivals", !pauses(scenario, run.scheme) ? json::array()
+                                                       : depths_json(topology, run.record.occupancies, true)},
             {"pauses", pauses_json(topology, run)},
             {"events", events_json(run)}};
 }
@@ -141,9 +141,9 @@ void Report::add(const Topology &topology, const ScenarioResult &result) {
     for (std::size_t i = 0; i < result.runs.size(); ++i) {
         const RunResult &run = result.runs[i];
         json &entry = scenario["runs"][i];
-        entry["title"] = title_of(run.scheme);
-        entry["row"] = table_row(topology, run);
-        entry["series"] = series_json(topology, run);
+        entry["title"] = title_of(result.scenario, run.scheme);
+        entry["row"] = table_row(topology, result.scenario, run);
+        entry["series"] = series_json(topology, result.scenario, run);
     }
     scenario["columns"] = table_columns();
     scenarios_.push_back(std::move(scenario));

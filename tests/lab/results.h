@@ -21,10 +21,11 @@ struct ScenarioResult {
     Scenario scenario;
     double seconds = 0;
     std::uint64_t reaction_ns = 0;
-    std::uint64_t headroom = 0; ///< bytes, of a port of 100 Mbit/s
+    std::uint64_t headroom_ns = 0;
     std::vector<RunResult> runs;
     std::vector<Check> checks;
 
+    explicit ScenarioResult(const Laboratory &laboratory);
     [[nodiscard]] const RunResult *run(Scheme scheme) const; ///< null when it was not run
 };
 
@@ -36,7 +37,7 @@ std::string to_text(const Topology &topology, const ScenarioResult &result, bool
 
 /// The same in parts.
 std::vector<std::string> table_columns();
-std::vector<std::string> table_row(const Topology &topology, const RunResult &run);
+std::vector<std::string> table_row(const Topology &topology, const Scenario &scenario, const RunResult &run);
 /// Thresholds, and how fast pause frames were obeyed, in the idle fabric and in the runs.
 std::string flow_control_text(const ScenarioResult &result);
 

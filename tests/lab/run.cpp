@@ -192,6 +192,38 @@ std::optional<std::uint64_t> RunResult::marked_everywhere_ns() const {
     return last;
 }
 
+// DeepBacklog
+
+namespace {
+
+constexpr const char *backlog_setting = "/proc/sys/net/core/netdev_max_backlog";
+constexpr unsigned deep_backlog = 20'000; // packets
+
+void set_backlog(unsigned packets) {
+    std::ofstream file(backlog_setting);
+    file << packets << std::flush;
+    if (!file)
+        throw std::runtime_error(fmt::format("cannot set {} to {}", backlog_setting, packets));
+}
+
+} // namespace
+
+DeepBacklog::DeepBacklog() {
+    unsigned now = 0;
+    std::ifstream(backlog_setting) >> now;
+    if (now >= deep_backlog)
+        return;
+    set_backlog(deep_backlog);
+    before_ = now;
+}
+
+DeepBacklog::~DeepBacklog() {
+    if (before_ == 0)
+        return;
+    std::ofstream file(backlog_setting);
+    file << before_; // deeper than before does no harm
+}
+
 // Laboratory
 
 Laboratory::Laboratory(const Scenario &scenario, std::optional<double> seconds)
@@ -208,10 +240,13 @@ Laboratory::Laboratory(const Scenario &scenario, std::optional<double> seconds)
     engine_->start();
 }
 
+std::uint64_t Laboratory::headroom_ns() const {
+    return std::max(reaction_factor * reaction_ns_, reaction_least_ns);
+}
+
 std::uint64_t Laboratory::headroom(const Port &port) const {
-    const std::uint64_t reaction = std::max(reaction_factor * reaction_ns_, reaction_least_ns);
     // What the link carries meanwhile, the packet that slips through the gate, and one on its way each side.
-    return port.rate / 8 * reaction / 1'000'000'000 + 3 * frame;
+    return port.rate / 8 * headroom_ns() / 1'000'000'000 + 3 * frame;
 }
 
 nlohmann::json Laboratory::agent_config(const Node &node, Scheme scheme) const {
@@ -245,7 +280,7 @@ void Laboratory::start_agents(Scheme scheme) {
 }
 
 void Laboratory::set_flow_control(Scheme scheme) {
-    const bool pfc = scheme != Scheme::none;
+    const bool pfc = pauses(scenario_, scheme);
     topology_.make_queues([&](const Port &port) {
         if (!port.node->is_switch)
             return host_limit;
@@ -261,11 +296,12 @@ void Laboratory::set_flow_control(Scheme scheme) {
             occupancy_->begin(*port, pfc ? scenario_.xoff : never, pfc ? scenario_.xon : never);
 }
 
-void Laboratory::await_empty(const Recorder &recorder) {
+void Laboratory::await_empty(const Recorder &recorder) const {
     const std::uint64_t since = now_ns();
     while (recorder.waiting() > 0 && now_ns() - since < drain_limit_ns)
         sleep_until(now_ns() + look_ns);
     sleep_until(now_ns() + 2 * look_ns); // a look may be old, and a packet on its way
+    engine_->rethrow_failure();
     if (recorder.waiting() > 0)
         throw std::runtime_error(
             fmt::format("packets still wait {} s after the traffic ended", drain_limit_ns / 1'000'000'000));
@@ -277,7 +313,7 @@ void Laboratory::fill_in_queues(RunResult &result) {
     for (const auto &port : topology_.ports())
         for (const Priority priority : priorities) {
             const volatile lab_occupancy &slot = occupancy_->of(*port, priority);
-            if (!port->node->is_switch || result.scheme == Scheme::none)
+            if (!port->node->is_switch || !pauses(scenario_, result.scheme))
                 continue;
             if (slot.peak > slot.xoff)
                 result.overshoot = std::max<std::uint64_t>(result.overshoot, slot.peak - slot.xoff);

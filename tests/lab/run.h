@@ -78,6 +78,19 @@ struct RunResult {
     [[nodiscard]] std::optional<std::uint64_t> marked_everywhere_ns() const;
 };
 
+/// Room for packets that the machine has not got round to receiving: a veth drops what finds none, and a busy
+/// machine soon has the kernel's thousand. The setting is the machine's; it is set back afterwards.
+class DeepBacklog {
+  public:
+    DeepBacklog();
+    ~DeepBacklog();
+    DeepBacklog(const DeepBacklog &) = delete;
+    DeepBacklog &operator=(const DeepBacklog &) = delete;
+
+  private:
+    unsigned before_ = 0; // 0: it was deep enough
+};
+
 /// The fabric of a scenario, with flow control that stands ready.
 class Laboratory {
   public:
@@ -93,6 +106,8 @@ class Laboratory {
     [[nodiscard]] double seconds() const { return seconds_; }
     /// Pause frame → gate closed in the idle fabric, nanoseconds: nineteen of twenty are faster.
     [[nodiscard]] std::uint64_t reaction_ns() const { return reaction_ns_; }
+    /// How long a neighbour may take to obey before the room above XOFF is used up.
+    [[nodiscard]] std::uint64_t headroom_ns() const;
     /// Bytes above XOFF for which there is room, for each arrival port and priority.
     [[nodiscard]] std::uint64_t headroom(const Port &port) const;
 
@@ -101,11 +116,12 @@ class Laboratory {
     [[nodiscard]] nlohmann::json agent_config(const Node &node, Scheme scheme) const;
     void start_agents(Scheme scheme);
     void set_flow_control(Scheme scheme);
-    static void await_empty(const Recorder &recorder);
+    void await_empty(const Recorder &recorder) const;
     void fill_in_queues(RunResult &result);
 
     Scenario scenario_;
     double seconds_;
+    DeepBacklog backlog_;
     Topology topology_;
     std::unique_ptr<Occupancy> occupancy_;
     std::unique_ptr<PauseEngine> engine_;

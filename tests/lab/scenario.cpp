@@ -8,8 +8,10 @@ namespace spillway::lab {
 namespace {
 
 constexpr std::uint64_t fast = 100 * mbit;
-constexpr std::uint64_t slow = 20 * mbit; // of the receiver that everybody sends to
-constexpr double elephant_rate = 60;      // Mbit/s: three times what B takes, and no link but B's is short
+constexpr std::uint64_t slow = 20 * mbit;   // of the receiver that everybody sends to
+constexpr std::uint64_t slower = 10 * mbit; // of the receiver in the incast
+constexpr double incast_rate = 12;          // Mbit/s: too much for it each, and no other link is short
+constexpr double elephant_rate = 60;        // Mbit/s: three times what B takes, and no link but B's is short
 
 /// A1, A2 – switch1 – … – B and C.
 void build_line(Topology &fabric, unsigned switches, unsigned switch_of_c) {
@@ -42,7 +44,7 @@ void build_leaves(Topology &fabric) {
     }
     Node &leaf = fabric.add_switch("leaf3");
     fabric.connect(spine, leaf, fast);
-    fabric.connect(leaf, fabric.add_host("B"), slow);
+    fabric.connect(leaf, fabric.add_host("B"), slower);
     for (const char *name : {"C", "D"})
         fabric.connect(leaf, fabric.add_host(name), fast);
     fabric.route();
@@ -51,9 +53,12 @@ void build_leaves(Topology &fabric) {
 std::vector<Elephant> incast() {
     std::vector<Elephant> all;
     for (unsigned host = 1; host <= 8; ++host)
-        all.push_back({.from = fmt::format("H{}", host), .to = "B", .mbit = 8});
+        all.push_back({.from = fmt::format("H{}", host), .to = "B", .mbit = incast_rate});
     return all;
 }
+
+constexpr const char *one_switch = R"(
+H ── 1 Gbit/s ── switch1 ── 200 Mbit/s ── R)";
 
 constexpr const char *two_switches = R"(
 A1 ──┐                                    ┌── 20 Mbit/s ── B
@@ -71,7 +76,7 @@ A1 ──┐                                          ┌── 20 Mbit/s ──
 A2 ──┘                                          └── 100 Mbit/s ─ C)";
 
 constexpr const char *leaves = R"(
-H1…H4 ── leaf1 ──┐                  ┌── 20 Mbit/s ── B
+H1…H4 ── leaf1 ──┐                  ┌── 10 Mbit/s ── B
                  ├─ spine ──── leaf3 ─ 100 Mbit/s ── C
 H5…H8 ── leaf2 ──┘                  └─ 100 Mbit/s ── D)";
 
@@ -111,8 +116,35 @@ std::string_view title_of(Scheme scheme) {
     return "";
 }
 
+std::string title_of(const Scenario &scenario, Scheme scheme) {
+    if (!scenario.flow_control && scheme == Scheme::none)
+        return "without";
+    if (!scenario.flow_control && scheme == Scheme::spillway)
+        return "spillway";
+    return std::string(title_of(scheme));
+}
+
 const std::vector<Scenario> &scenarios() {
     static const std::vector<Scenario> all = {
+        {.id = "one-queue",
+         .title = "Two flows in one queue, without flow control",
+         .text = "H sends 300 Mbit/s of UDP to R through a port of 200 Mbit/s, and asks R a thousand times a "
+                 "second.",
+         .drawing = one_switch,
+         .build =
+             [](Topology &fabric) {
+                 Node &sender = fabric.add_host("H"), &node = fabric.add_switch("switch1"),
+                      &receiver = fabric.add_host("R");
+                 fabric.connect(sender, node, 1000 * mbit);
+                 fabric.connect(node, receiver, 200 * mbit);
+                 fabric.route();
+             },
+         .elephants = {{.from = "H", .to = "R", .mbit = 300}},
+         .victims = {{"H", "R"}},
+         .congested = "switch1",
+         .flow_control = false,
+         .xoff = 1'400'000,
+         .usual = {Scheme::none, Scheme::spillway, Scheme::oracle}},
         {.id = "blocking",
          .title = "An innocent flow behind a paused priority",
          .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second; every "
@@ -147,16 +179,18 @@ const std::vector<Scenario> &scenarios() {
          .congested = "switch3"},
         {.id = "incast",
          .title = "Incast, eight to one",
-         .text = "H1 to H8 send 8 Mbit/s of UDP each to B, which takes 20 in all. H1 asks C and H5 asks D, a "
-                 "thousand "
-                 "times a second each.",
+         .text =
+             "H1 to H8 send 12 Mbit/s of UDP each to B, which takes 10 in all. H1 asks C and H5 asks D, a "
+             "thousand "
+             "times a second each.",
          .drawing = leaves,
          .build = build_leaves,
          .elephants = incast(),
          .victims = {{"H1", "C"}, {"H5", "D"}},
          .congested = "leaf3",
          .xoff = 300'000,
-         .xon = 270'000},
+         .xon = 280'000,
+         .patience = 8},
         {.id = "comeback",
          .title = "The elephant stops, and comes back",
          .text = "As the first, but A1 is silent for five seconds after its first three.",

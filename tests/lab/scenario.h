@@ -53,6 +53,7 @@ struct Scenario {
     std::vector<Victim> victims;
     std::string congested;               ///< the switch that has the bottleneck
     std::vector<std::string> plain = {}; ///< switches without an agent
+    bool flow_control = true;            ///< else full queues drop, whatever the scheme
     std::uint64_t xoff = 1'000'000;      ///< bytes of an arrival port and priority
     std::uint64_t xon = 900'000;         ///< bytes
     double seconds = 6;                  ///< how long the elephants send
@@ -61,6 +62,13 @@ struct Scenario {
 };
 
 const std::vector<Scenario> &scenarios();
+
+/// Title of a scheme in the scenario: without flow control it does not speak of it.
+std::string title_of(const Scenario &scenario, Scheme scheme);
+/// Whether ports are paused in such a run.
+inline bool pauses(const Scenario &scenario, Scheme scheme) {
+    return scenario.flow_control && scheme != Scheme::none;
+}
 
 /// The waterlines of the agents, bytes.
 inline constexpr std::uint64_t waterline_low = 50'000;
