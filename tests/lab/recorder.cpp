@@ -107,6 +107,7 @@ void Recorder::look_at_queues(Netlink &netlink, const Node &node) {
             if (port == nullptr || reading.handle != queue_ids(priority).handle)
                 continue;
             record_.queues[{port, priority}].push_back(reading.counters.backlog_bytes);
+            record_.sent[{port, priority}].push_back(reading.counters.sent_bytes);
             record_.drops[{port, priority}] = reading.counters.drops;
         }
 }

@@ -38,9 +38,10 @@ struct AgentEvent {
 
 struct Record {
     std::vector<std::uint64_t> times_ns;
-    std::map<QueueName, Depths> queues;       ///< bytes that wait to leave by the port
-    std::map<QueueName, Depths> occupancies;  ///< bytes in the switch that came in by the port
-    std::map<QueueName, std::uint64_t> drops; ///< packets that a queue refused
+    std::map<QueueName, Depths> queues;                   ///< bytes that wait to leave by the port
+    std::map<QueueName, Depths> occupancies;              ///< bytes in the switch that came in by the port
+    std::map<QueueName, std::vector<std::uint64_t>> sent; ///< bytes that have left by the port
+    std::map<QueueName, std::uint64_t> drops;             ///< packets that a queue refused
     std::vector<AgentEvent> events;
     std::uint64_t stall_ns = 0; ///< longest that a look came late or took: the machine was busy elsewhere
 };
