@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t bin_ns = 10'000'000;  // of a victim's curve
-constexpr std::uint32_t least_depth = 10'000; // bytes; a queue that was never deeper is not drawn
+constexpr std::uint32_t least_depth = 30'000; // bytes; a queue that was never deeper is not drawn
 constexpr std::string_view placeholder = "__DATA__";
 
 double seconds_after(std::uint64_t time_ns, std::uint64_t start_ns) {

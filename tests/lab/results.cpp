@@ -174,7 +174,7 @@ class Checker {
     }
 
     void against_pfc(const RunResult &spillway, const RunResult &pfc) {
-        const double share = ratio(elephants_mbit(spillway), elephants_mbit(pfc));
+        const double share = ratio(spillway.elephants_mbit, pfc.elephants_mbit);
         must(share >= elephant_share,
              fmt::format("the elephants get {:.1f} % of what they get with PFC alone, "
                          "at least {:.0f} %",
@@ -284,6 +284,7 @@ nlohmann::json run_json(const Topology &topology, const RunResult &run) {
     return {{"scheme", id_of(run.scheme)},
             {"victims", victims},
             {"elephants", elephants},
+            {"elephants_mbit", run.elephants_mbit},
             {"dropped", run.dropped},
             {"vanished_bytes", run.vanished},
             {"pauses", pauses},
@@ -314,13 +315,6 @@ double worst_p50_ms(const RunResult &run) {
 
 double worst_p99_ms(const RunResult &run) {
     return std::ranges::max(run.victims, {}, &VictimResult::p99_ms).p99_ms;
-}
-
-double elephants_mbit(const RunResult &run) {
-    double sum = 0;
-    for (const ElephantResult &elephant : run.elephants)
-        sum += elephant.mbit;
-    return sum;
 }
 
 std::vector<Check> check(const Topology &topology, const ScenarioResult &result) {
@@ -367,7 +361,7 @@ std::vector<std::string> table_row(const Topology &topology, const Scenario &sce
             milliseconds(worst_p99_ms(run)),
             fmt::to_string(total(run, &VictimResult::lost)),
             fmt::to_string(total(run, &ElephantResult::late) + total(run, &VictimResult::late)),
-            fmt::format("{:.1f} Mbit/s", elephants_mbit(run)),
+            fmt::format("{:.1f} Mbit/s", run.elephants_mbit),
             fmt::to_string(run.dropped),
             pause_text(topology, run, Priority::normal),
             pause_text(topology, run, Priority::low)};

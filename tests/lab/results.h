@@ -44,9 +44,8 @@ std::string flow_control_text(const ScenarioResult &result);
 /// The numbers, without the series.
 nlohmann::json to_json(const Topology &topology, const ScenarioResult &result);
 
-/// Of a run: the worst victim, and all elephants together.
+/// Of a run: the worst victim.
 double worst_p50_ms(const RunResult &run);
 double worst_p99_ms(const RunResult &run);
-double elephants_mbit(const RunResult &run);
 
 } // namespace spillway::lab

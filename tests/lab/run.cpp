@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -16,9 +17,10 @@ namespace spillway::lab {
 
 namespace {
 
-constexpr double lead = 0.5;                  // seconds that the victims run before the elephants
-constexpr unsigned reaction_rounds = 20;      // of measuring an idle fabric
-constexpr std::uint64_t reaction_factor = 10; // a busy machine is slower than an idle one
+constexpr double lead = 0.5;                         // seconds that the victims run before the elephants
+constexpr unsigned reaction_rounds = 20;             // of measuring an idle fabric
+constexpr std::uint64_t reaction_factor = 10;        // a busy machine is slower than an idle one
+constexpr std::uint64_t start_up_ns = 1'000'000'000; // of the elephants, until all are at work
 constexpr std::uint64_t stall_limit_ns = 15'000'000;
 constexpr unsigned most_attempts = 3;
 constexpr std::uint64_t reaction_least_ns = 60'000'000;
@@ -322,6 +324,25 @@ void Laboratory::fill_in_queues(RunResult &result) {
         }
 }
 
+double Laboratory::elephants_mbit(const RunResult &result) const {
+    const auto &times = result.record.times_ns;
+    const auto first = std::ranges::lower_bound(times, result.start_ns + start_up_ns);
+    const auto last = std::ranges::lower_bound(times, result.end_ns);
+    if (first >= last || last == times.end())
+        return 0;
+    std::set<const Port *> ports; // of the last switches
+    for (const Elephant &elephant : scenario_.elephants)
+        ports.insert(topology_.node(elephant.to).ports.front()->peer);
+    std::uint64_t bytes = 0;
+    for (const Port *port : ports)
+        for (const Priority priority : priorities) {
+            const auto &sent = result.record.sent.at({port, priority});
+            bytes += sent.at(static_cast<std::size_t>(last - times.begin())) -
+                     sent.at(static_cast<std::size_t>(first - times.begin()));
+        }
+    return static_cast<double>(bytes) * 8e3 / static_cast<double>(*last - *first);
+}
+
 RunResult Laboratory::run(Scheme scheme) {
     RunResult best = run_once(scheme);
     while (best.record.stall_ns > stall_limit_ns && best.attempts < most_attempts) {
@@ -403,6 +424,7 @@ RunResult Laboratory::run_once(Scheme scheme) {
             event.kind == AgentEvent::Kind::marked && !is_elephant_port(event.destination_port) ? 1 : 0;
     }
     fill_in_queues(result);
+    result.elephants_mbit = elephants_mbit(result);
     agents_.clear();
     return result;
 }

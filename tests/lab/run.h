@@ -33,7 +33,7 @@ struct VictimResult {
 
 struct ElephantResult {
     std::string name;
-    double mbit = 0;               ///< received, Mbit/s of IP
+    double mbit = 0;               ///< received from its first packet to its last, Mbit/s of IP
     std::uint64_t lost = 0;        ///< datagrams; UDP
     std::uint64_t late = 0;        ///< datagrams overtaken by later ones; UDP
     std::uint64_t blocked = 0;     ///< datagrams that the full socket did not take; UDP
@@ -57,6 +57,9 @@ struct RunResult {
     std::vector<VictimResult> victims;
     std::vector<ElephantResult> elephants;
     std::vector<MarkSpan> marks; ///< of elephants
+    /// What left towards the receivers of elephants while these sent, their first second left out; Mbit/s of
+    /// Ethernet.
+    double elephants_mbit = 0;
     std::uint64_t victims_marked = 0;
     std::uint64_t cips = 0;     ///< received
     std::uint64_t dropped = 0;  ///< packets, in all queues and switches
@@ -118,6 +121,7 @@ class Laboratory {
     void set_flow_control(Scheme scheme);
     void await_empty(const Recorder &recorder) const;
     void fill_in_queues(RunResult &result);
+    [[nodiscard]] double elephants_mbit(const RunResult &result) const;
 
     Scenario scenario_;
     double seconds_;
