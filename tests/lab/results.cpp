@@ -10,8 +10,6 @@ namespace spillway::lab {
 
 namespace {
 
-constexpr std::uint64_t settling_ns = 500'000'000; // after the mark, until the normal priority is not paused
-
 /// What the issue of the laboratory asks for; a scenario takes what fits it.
 constexpr double times_better_udp = 1000;
 constexpr double times_better_tcp = 100;   // its XOFF is lower: PFC alone hurts less
@@ -56,8 +54,10 @@ std::string labels(const std::vector<const Port *> &ports) {
 }
 
 /// Ports whose normal priority was still held back once every node had settled after its mark.
-std::vector<const Port *> paused_after_mark(const Topology &topology, const RunResult &run) {
+std::vector<const Port *> paused_after_mark(const Topology &topology, const Scenario &scenario,
+                                            const RunResult &run) {
     const auto marked = run.marked_everywhere_ns();
+    const auto settling_ns = static_cast<std::uint64_t>(scenario.settling * 1e9);
     return marked ? run.paused_ports(topology, Priority::normal, *marked + settling_ns)
                   : std::vector<const Port *>{};
 }
@@ -157,9 +157,9 @@ class Checker {
     }
 
     void settled(const RunResult &run) {
-        const auto ports = paused_after_mark(topology_, run);
+        const auto ports = paused_after_mark(topology_, result_.scenario, run);
         must(run.marked_everywhere_ns() && ports.empty(),
-             fmt::format("normal priority paused from half a second after the mark on: {}",
+             fmt::format("normal priority paused from {} s after the mark on: {}", result_.scenario.settling,
                          run.marked_everywhere_ns() ? labels(ports) : "there was no mark"));
     }
 
@@ -243,7 +243,7 @@ std::string spread(std::vector<std::uint64_t> ns) { // "0.10 ms, slowest 3.53 ms
                        milliseconds(static_cast<double>(ns.back()) / 1e6));
 }
 
-nlohmann::json run_json(const Topology &topology, const RunResult &run) {
+nlohmann::json run_json(const Topology &topology, const Scenario &scenario, const RunResult &run) {
     nlohmann::json victims = nlohmann::json::array(), elephants = victims, pauses = victims, marks = victims;
     const auto seconds = [&](std::uint64_t ns) {
         return static_cast<double>(static_cast<std::int64_t>(ns - run.start_ns)) / 1e9;
@@ -288,7 +288,7 @@ nlohmann::json run_json(const Topology &topology, const RunResult &run) {
             {"dropped", run.dropped},
             {"vanished_bytes", run.vanished},
             {"pauses", pauses},
-            {"normal_paused_after_mark", paused_after_mark(topology, run).size()},
+            {"normal_paused_after_mark", paused_after_mark(topology, scenario, run).size()},
             {"pause_frames", run.frames.size()},
             {"most_above_xoff_bytes", run.overshoot},
             {"marks", marks},
@@ -390,7 +390,7 @@ std::string to_text(const Topology &topology, const ScenarioResult &result, bool
 nlohmann::json to_json(const Topology &topology, const ScenarioResult &result) {
     nlohmann::json runs = nlohmann::json::array(), checks = runs;
     for (const RunResult &run : result.runs)
-        runs.push_back(run_json(topology, run));
+        runs.push_back(run_json(topology, result.scenario, run));
     for (const Check &one : result.checks)
         checks.push_back({{"holds", one.holds}, {"text", one.text}});
     return {{"id", result.scenario.id},

@@ -190,6 +190,7 @@ const std::vector<Scenario> &scenarios() {
          .congested = "leaf3",
          .xoff = 300'000,
          .xon = 280'000,
+         .settling = 3,
          .patience = 8},
         {.id = "comeback",
          .title = "The elephant stops, and comes back",
@@ -213,6 +214,7 @@ const std::vector<Scenario> &scenarios() {
          .victims = {{"A2", "C"}},
          .congested = "switch3",
          .plain = {"switch2"},
+         .settling = 2,
          .usual = {Scheme::pfc, Scheme::spillway, Scheme::oracle}},
     };
     return all;

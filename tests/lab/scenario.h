@@ -57,7 +57,10 @@ struct Scenario {
     std::uint64_t xoff = 1'000'000;      ///< bytes of an arrival port and priority
     std::uint64_t xon = 900'000;         ///< bytes
     double seconds = 6;                  ///< how long the elephants send
-    double patience = 4;                 ///< seconds that a victim waits for its last answers
+    /// Seconds after the last mark until the normal priority is no longer paused: what had spread before the
+    /// isolation has to drain through the bottleneck.
+    double settling = 0.5;
+    double patience = 4; ///< seconds that a victim waits for its last answers
     std::vector<Scheme> usual = {schemes.begin(), schemes.end()}; ///< schemes, unless asked for others
 };
 
