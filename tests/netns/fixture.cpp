@@ -165,7 +165,7 @@ double slowness() {
 std::string bearable(const std::string &word) {
     std::size_t end = 0;
     const double rate = std::stod(word, &end);
-    return fmt::format("{}{}", rate / slowness(), word.substr(end));
+    return fmt::format("{}{}", scaled(rate), word.substr(end));
 }
 
 Output finish(Process &process, double bound) {
@@ -247,6 +247,10 @@ bool eventually(double bound, const std::function<bool()> &predicate) {
             return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+}
+
+double scaled(double rate) {
+    return rate / slowness();
 }
 
 // Namespace

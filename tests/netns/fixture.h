@@ -45,6 +45,9 @@ std::uint64_t now_ns();
 /// Polls until the predicate holds or the time is over; tells whether it held.
 bool eventually(double bound, const std::function<bool()> &predicate);
 
+/// What a machine as slow as this one makes of a rate, or of a count that follows from it.
+double scaled(double rate);
+
 /// A network namespace of a name unique on this machine, with loopback up, IPv4 and IPv6 forwarding on, and
 /// reverse path filter, duplicate address detection, router solicitation and bridge netfilter off. Only the
 /// network namespace is its own: /sys/fs/bpf is the machine's.

@@ -76,7 +76,7 @@ TEST(Rewrite, NextNodeWithoutAgentSortsByDscp) {
             .result();
         const auto low = class_stats(chain.node(2), "eth1", "1:20").packets;
         const json received = sink.stop();
-        EXPECT_GT(low, 100U);
+        EXPECT_GT(low, scaled(100));
         EXPECT_EQ(low, received["received"]);
         EXPECT_EQ(class_stats(chain.node(1), "eth1", "1:20").packets, low);
         EXPECT_EQ(received["late"], 0);
@@ -101,7 +101,7 @@ TEST(Rewrite, NextNodeWithoutAgentSortsByPcp) {
                                       chain.receiver_address()))
         .result();
     const json received = sink.stop();
-    EXPECT_GT(received["received"], 100);
+    EXPECT_GT(received["received"], scaled(100));
     EXPECT_EQ(received["lost"], 0);
     EXPECT_EQ(class_stats(chain.node(2), "eth1", "1:20").packets, received["received"]);
     EXPECT_EQ(class_stats(chain.node(1), "eth1", "1:20").packets, 0U) << "there is no isolation class";
@@ -180,7 +180,7 @@ TEST_P(RewriteOffload, GsoPacketsArriveWhole) {
                             "--seconds 1",
                             to))
             .result();
-    EXPECT_GT(sent["mbit"], 100) << sent;
+    EXPECT_GT(sent["mbit"], scaled(100)) << sent;
     const auto seen = priorities(wire.frames());
     std::size_t largest = 0;
     for (const Frame &frame : wire.frames())

@@ -221,7 +221,7 @@ TEST_P(Upstream, CipFromAnotherPortIsolatesNothing) {
     EXPECT_TRUE(eventually(2, [&] { return port_status(node.status(), "eth0")["cip"]["accepted"] == 1; }));
     flood.result();
     EXPECT_EQ(class_stats(lab.node(), "eth1", "1:20").packets, 0U);
-    EXPECT_GT(class_stats(lab.node(), "eth1", "1:10").packets, 1000U);
+    EXPECT_GT(class_stats(lab.node(), "eth1", "1:10").packets, scaled(1000));
     EXPECT_EQ(sink.stop()["lost"], 0);
 }
 
