@@ -26,9 +26,9 @@ struct Case {
     std::vector<Scheme> schemes;
 };
 
-class Laboratory_ : public testing::TestWithParam<Case> {};
+class LabScenario : public testing::TestWithParam<Case> {};
 
-TEST_P(Laboratory_, HoldsWhatItMust) {
+TEST_P(LabScenario, HoldsWhatItMust) {
     const Case &parameters = GetParam();
     Laboratory laboratory(scenario(parameters.scenario), parameters.seconds);
     ScenarioResult result(laboratory);
@@ -41,7 +41,7 @@ TEST_P(Laboratory_, HoldsWhatItMust) {
         fmt::print("{}", to_text(laboratory.topology(), result, false));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Laboratory_,
+INSTANTIATE_TEST_SUITE_P(, LabScenario,
                          testing::Values(Case{"Blocking",
                                               "blocking",
                                               4,
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(, Laboratory_,
                          [](const auto &instance) { return instance.param.name; });
 
 /// What a run leaves for other programs and for people.
-TEST(Laboratory, WritesPauseFramesAndThePage) {
+TEST(Lab, WritesPauseFramesAndThePage) {
     Laboratory laboratory(scenario("blocking"), 1);
     ScenarioResult result(laboratory);
     result.runs.push_back(laboratory.run(Scheme::pfc));

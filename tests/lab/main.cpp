@@ -49,7 +49,7 @@ bool is_chosen(const std::vector<std::string> &asked, std::string_view id) {
     return asked.empty() || std::ranges::find(asked, id) != asked.end();
 }
 
-/// Schemes to run: those asked for, in their order, else the scenario's usual ones.
+/// Schemes to run: those asked for, else the scenario's usual ones; always in the same order.
 std::vector<Scheme> schemes_of(const Scenario &scenario, const Options &options) {
     std::vector<Scheme> chosen;
     for (const Scheme scheme : schemes)
@@ -144,9 +144,9 @@ int main(int argc, char **argv) {
     catch_interrupts();
     try {
         return show(options);
-    } catch (const Interrupted &interrupted) {
-        return 128 + interrupted.signal;
     } catch (const std::exception &error) {
+        if (interrupted() != 0)
+            return 128 + interrupted();
         std::cerr << "spillway-lab: " << error.what() << '\n';
         return 1;
     }

@@ -243,7 +243,7 @@ void PauseEngine::reopen(Station &station, Priority priority, std::uint64_t now)
     record_.pauses.push_back({station.port, priority, side.since_ns, now});
 }
 
-/// Repeats pause frames, ends pauses that ran out, and makes good for a crossing that found the ring full.
+/// Repeats pause frames, and ends pauses that ran out.
 void PauseEngine::keep_times() {
     const std::uint64_t now = now_ns();
     for (Station &station : stations_) {

@@ -13,7 +13,6 @@
 #include "tests/lab/pause_frame.h"
 #include "tests/lab/topology.h"
 
-#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>

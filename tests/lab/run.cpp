@@ -39,7 +39,7 @@ void on_interrupt(int number) {
 
 void check_interrupt() {
     if (interrupt != 0)
-        throw Interrupted{interrupt};
+        throw std::runtime_error("interrupted");
 }
 
 void sleep_until(std::uint64_t time_ns) {
@@ -344,9 +344,18 @@ double Laboratory::elephants_mbit(const RunResult &result) const {
 }
 
 RunResult Laboratory::run(Scheme scheme) {
-    RunResult best = run_once(scheme);
+    const auto run_in_order = [&] {
+        try {
+            return run_once(scheme);
+        } catch (...) {
+            if (interrupted() != 0)
+                agents_.clear(); // here, lest they take it for a failure and show their logs
+            throw;
+        }
+    };
+    RunResult best = run_in_order();
     while (best.record.stall_ns > stall_limit_ns && best.attempts < most_attempts) {
-        RunResult next = run_once(scheme);
+        RunResult next = run_in_order();
         next.attempts = ++best.attempts;
         if (next.record.stall_ns < best.record.stall_ns)
             best = std::move(next);
@@ -434,6 +443,10 @@ void catch_interrupts() {
     action.sa_handler = on_interrupt;
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
+}
+
+int interrupted() {
+    return interrupt;
 }
 
 } // namespace spillway::lab

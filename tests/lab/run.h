@@ -136,8 +136,7 @@ class Laboratory {
 
 /// Makes SIGINT and SIGTERM end a run in good order, by an exception.
 void catch_interrupts();
-struct Interrupted {
-    int signal;
-};
+/// The signal that came, or 0.
+int interrupted();
 
 } // namespace spillway::lab

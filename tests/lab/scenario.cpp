@@ -148,8 +148,7 @@ const std::vector<Scenario> &scenarios() {
         {.id = "blocking",
          .title = "An innocent flow behind a paused priority",
          .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second; every "
-                 "link "
-                 "on its way has room.",
+                 "link on its way has room.",
          .drawing = two_switches,
          .build = line_of_two,
          .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
@@ -158,8 +157,7 @@ const std::vector<Scenario> &scenarios() {
         {.id = "blocking-tcp",
          .title = "The same, with cubic TCP",
          .text = "A1 sends to B over eight TCP connections with cubic, as fast as they go. A2 asks C a "
-                 "thousand times "
-                 "a second.",
+                 "thousand times a second.",
          .drawing = two_switches,
          .build = line_of_two,
          .elephants = {{.from = "A1", .to = "B", .flows = 8}},
@@ -181,8 +179,7 @@ const std::vector<Scenario> &scenarios() {
          .title = "Incast, eight to one",
          .text =
              "H1 to H8 send 12 Mbit/s of UDP each to B, which takes 10 in all. H1 asks C and H5 asks D, a "
-             "thousand "
-             "times a second each.",
+             "thousand times a second each.",
          .drawing = leaves,
          .build = build_leaves,
          .elephants = incast(),
@@ -206,8 +203,7 @@ const std::vector<Scenario> &scenarios() {
         {.id = "gap",
          .title = "A switch in the middle without spillway",
          .text = "As the first, with switch2 between; it has flow control and sorts by DSCP, but no agent. "
-                 "It takes no "
-                 "CIP and sends none.",
+                 "It takes no CIP and sends none.",
          .drawing = plain_middle,
          .build = [](Topology &fabric) { build_line(fabric, 3, 3); },
          .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
