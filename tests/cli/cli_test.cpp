@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Usage{{"bogus"}, "'bogus' is neither command nor option"},
                     Usage{{"--bogus"}, "'--bogus' is neither command nor option"},
                     Usage{{"status", "--bogus"}, "--bogus"}, Usage{{"status", "more"}, "more"},
-                    Usage{{"status", "--all"}, "--all"}, Usage{{"status", "--instance", "x"}, "--instance"},
+                    Usage{{"status", "--all"}, "--all"}, Usage{{"status", "--instance"}, "--instance"},
                     Usage{{"--json", "status"}, "--json"}, Usage{{"--instance"}, "--instance"},
                     // Commands and options of later versions.
                     Usage{{"monitor"}, "monitor"}, Usage{{"panic"}, "panic"},
@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Usage{{"agent", "--config", "/no/such/file"}, "/no/such/file"}));
 
 TEST(Program, ALongestInstanceNameIsTaken) {
+    EXPECT_EQ(spillway({"status", "--instance", "no-such-instance"}).code, 3); // also after the command
     EXPECT_EQ(spillway({"--instance", std::string(32, 'x'), "status"}).code, 3);
 }
 
