@@ -148,12 +148,13 @@ class Checker {
                     missing.insert(node->name);
             }
         }
-        must(
-            marked + arriving_low == asked,
-            fmt::format("{} of {} times an elephant was isolated at a node on its way, {} of them because it "
-                        "arrived with the low priority{}",
-                        marked + arriving_low, asked, arriving_low,
-                        missing.empty() ? "" : fmt::format("; not at {}", fmt::join(missing, ", "))));
+        std::string text = fmt::format("{} of {} times an elephant was isolated at a node on its way",
+                                       marked + arriving_low, asked);
+        if (arriving_low > 0)
+            text += fmt::format(", {} of them because it arrived with the low priority", arriving_low);
+        if (!missing.empty())
+            text += fmt::format("; not at {}", fmt::join(missing, ", "));
+        must(marked + arriving_low == asked, std::move(text));
     }
 
     void settled(const RunResult &run) {

@@ -155,7 +155,7 @@ const std::vector<Scenario> &scenarios() {
          .victims = {{"A2", "C"}},
          .congested = "switch2"},
         {.id = "blocking-tcp",
-         .title = "The same, with cubic TCP",
+         .title = "An innocent flow behind a paused priority, with cubic TCP",
          .text = "A1 sends to B over eight TCP connections with cubic, as fast as they go. A2 asks C a "
                  "thousand times a second.",
          .drawing = two_switches,
@@ -191,7 +191,8 @@ const std::vector<Scenario> &scenarios() {
          .patience = 8},
         {.id = "comeback",
          .title = "The elephant stops, and comes back",
-         .text = "As the first, but A1 is silent for five seconds after its first three.",
+         .text = "A1 sends 60 Mbit/s of UDP to B, which takes 20, for three seconds, is silent for five, and "
+                 "sends again. A2 asks C a thousand times a second.",
          .drawing = two_switches,
          .build = line_of_two,
          .elephants =
@@ -202,8 +203,9 @@ const std::vector<Scenario> &scenarios() {
          .usual = {Scheme::pfc, Scheme::spillway}},
         {.id = "gap",
          .title = "A switch in the middle without spillway",
-         .text = "As the first, with switch2 between; it has flow control and sorts by DSCP, but no agent. "
-                 "It takes no CIP and sends none.",
+         .text =
+             "A1 sends 60 Mbit/s of UDP to B, which takes 20. A2 asks C a thousand times a second. switch2 "
+             "has flow control and sorts by DSCP, but has no agent: it takes no CIP and sends none.",
          .drawing = plain_middle,
          .build = [](Topology &fabric) { build_line(fabric, 3, 3); },
          .elephants = {{.from = "A1", .to = "B", .mbit = elephant_rate}},
