@@ -111,12 +111,14 @@ bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, st
     if (!fresh) {
         if (node->wanted_until_ns != 0 && spillway_since(node->wanted_until_ns, now) > 0)
             return false; // the next packet of the flow will tell
-        if (spillway_since(pending.give_up_ns, now) <= 0) {
-            if (pending.own && node->learned_ns == 0) // a repeat finds nobody when the flow has just stopped
+        if (spillway_since(pending.give_up_ns, now) > 0)
+            return false;
+        if (node->learned_ns == 0) {
+            if (pending.own)
                 count(node->egress, SPILLWAY_LOST_NO_UPSTREAM);
             return true;
         }
-        return false;
+        // The flow is silent, as it is while flow control holds it back: who sent it last is to go on.
     }
     if (spillway_since(node->next_due_ns, now) > 0) {
         pending.give_up_ns = node->next_due_ns + window_ns_;
