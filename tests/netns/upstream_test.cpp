@@ -73,6 +73,25 @@ TEST_P(Upstream, FirstCipIsTheFlowPacketsHeaders) {
     EXPECT_EQ(cips.frames().front().bytes, expected);
 }
 
+// B1: repeats go on while the flow is held back upstream and sends nothing, as long as its packets wait here.
+TEST_P(Upstream, RepeatsGoOnWhileTheFlowIsHeldBack) {
+    const Bottleneck lab("5mbit"); // 1000 packets take two seconds
+    json config = configuration(GetParam(), {"eth1"}, {"eth0"});
+    config["flows"]["idle_timeout_ms"] = 10000;
+    const Agent node(lab.node(), config);
+    Capture cips(lab.host(), "eth1", {.ethertype = slow_protocols});
+    Traffic sink(lab.receiver(), "sink --port 6000");
+    Traffic(lab.host(),
+            fmt::format("flood --to {} --port 6000 --mbit 50 --seconds 1", lab.chain.receiver_address()))
+        .result();
+    const std::uint64_t silent = now_ns();
+    const auto late = [&] { // the node looked for a sender for a tenth of a second
+        return std::ranges::count_if(
+            cips.frames(), [&](const Frame &frame) { return frame.time_ns > silent + 300'000'000; });
+    };
+    EXPECT_TRUE(eventually(2, [&] { return late() >= 3; })) << late() << " of " << cips.frames().size();
+}
+
 struct Row {
     std::string name;
     Way way;
