@@ -161,11 +161,11 @@ double slowness() {
     return factor;
 }
 
-/// A rate in Mbit/s that this machine can stand, for the one that begins the word; what follows it stays.
-std::string bearable(const std::string &word) {
+/// The word with the number that begins it multiplied.
+std::string times(const std::string &word, double factor) {
     std::size_t end = 0;
-    const double rate = std::stod(word, &end);
-    return fmt::format("{}{}", scaled(rate), word.substr(end));
+    const double number = std::stod(word, &end);
+    return fmt::format("{}{}", number * factor, word.substr(end));
 }
 
 Output finish(Process &process, double bound) {
@@ -661,13 +661,20 @@ void inject(const Namespace &ns, const std::string &port, const std::vector<std:
 namespace {
 
 Words traffic_command(std::string_view role_and_options) {
+    const double longer = slowness() > 1 ? 3 : 1; // long enough to be looked at
     Words argv = words(role_and_options);
     std::string option;
     for (std::string &word : argv) {
         if (word.starts_with("--"))
             option = word;
-        else if (option == "--mbit" || option == "--then")
-            word = bearable(word);
+        else if (option == "--mbit")
+            word = times(word, scaled(1));
+        else if (option == "--seconds")
+            word = times(word, longer);
+        else if (option == "--then") { // MBIT:SECONDS
+            const std::size_t colon = word.find(':') + 1;
+            word = times(word.substr(0, colon), scaled(1)) + times(word.substr(colon), longer);
+        }
     }
     argv.insert(argv.begin(), SPILLWAY_TRAFFIC);
     return argv;
@@ -716,7 +723,7 @@ const std::string &spillway_program() {
 }
 
 void setup(const Namespace &ns, const std::string &port, const std::string &rate) {
-    must(ns, {spillway_program(), "setup", port, "--rate", bearable(rate)});
+    must(ns, {spillway_program(), "setup", port, "--rate", times(rate, scaled(1))});
 }
 
 // The inner constructor has returned when start() throws: the destructor runs, and cleans up.

@@ -13,8 +13,8 @@
 /// killed test left behind is swept when the next one starts. What cannot be made throws std::runtime_error
 /// with the failed command and its output; GoogleTest turns that into a failure. Times are in seconds unless
 /// the name says otherwise. SPILLWAY_TEST_SLOWNESS in the environment tells of a machine that is so many
-/// times slower than real hardware: waits are longer by it, rates of traffic and of `setup` lower. Needs
-/// root.
+/// times slower than real hardware: rates of traffic and of `setup` are lower by it, waits longer, and
+/// traffic lasts three times as long. Needs root.
 #pragma once
 
 #include "agent/core/fd.h"
