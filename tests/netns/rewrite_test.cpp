@@ -185,7 +185,7 @@ TEST_P(RewriteOffload, GsoPacketsArriveWhole) {
     std::size_t largest = 0;
     for (const Frame &frame : wire.frames())
         largest = std::max(largest, frame.bytes.size());
-    EXPECT_GT(largest, 3000U) << "no packet was larger than the MTU: the offloads were not tried";
+    EXPECT_GT(largest, 1600U) << "no packet was larger than the MTU: the offloads were not tried";
     EXPECT_GT(seen.contains(0x06) ? seen.at(0x06) : 0, 20U) << "ECT(0) with DSCP 1";
     for (const auto &[tos, count] : seen)
         EXPECT_EQ(tos >> 2U, 1U) << count << " packets";
