@@ -38,8 +38,8 @@ TEST_P(Restore, AfterSilence) {
     const std::uint64_t normal = class_stats(lab.node(), "eth1", "1:10").packets;
     Traffic(lab.host(), fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 20 --seconds 1", to))
         .result();
-    EXPECT_TRUE(
-        eventually(2, [&] { return class_stats(lab.node(), "eth1", "1:10").packets > normal + 1000; }));
+    EXPECT_TRUE(eventually(
+        2, [&] { return class_stats(lab.node(), "eth1", "1:10").packets > normal + scaled(1000); }));
     EXPECT_EQ(class_stats(lab.node(), "eth1", "1:20").packets, isolated);
     EXPECT_TRUE(node.flows().empty());
 }
@@ -62,7 +62,7 @@ TEST_P(Restore, OfAFlowThatNeverPauses) {
     flood.result();
     EXPECT_EQ(port_status(node.status(), "eth1")["queues"][0]["restored_total"], 1);
     const json got = sink->stop();
-    EXPECT_GT(got["received"], 1000);
+    EXPECT_GT(got["received"], scaled(1000));
     EXPECT_EQ(got["late"], 0) << got.dump(1);
 }
 
@@ -87,11 +87,12 @@ TEST_P(Restore, WhileOthersKeepTheIsolationQueueBusy) {
     EXPECT_GT(class_stats(lab.node(), "eth1", "1:20").backlog, 50U) << "the isolation queue is busy";
     const std::uint64_t normal = class_stats(lab.node(), "eth1", "1:10").packets;
     other.result();
-    EXPECT_GT(class_stats(lab.node(), "eth1", "1:10").packets, normal + 1000) << "it goes the normal way";
+    EXPECT_GT(class_stats(lab.node(), "eth1", "1:10").packets, normal + scaled(1000))
+        << "it goes the normal way";
     heavy.result();
     EXPECT_EQ(innocent(node.flows(), 6000, 1).size(), 0U);
     const json got = other_sink->stop();
-    EXPECT_GT(got["received"], 1000);
+    EXPECT_GT(got["received"], scaled(1000));
     EXPECT_EQ(got["late"], 0) << got.dump(1);
 }
 
