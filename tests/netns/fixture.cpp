@@ -249,8 +249,8 @@ bool eventually(double bound, const std::function<bool()> &predicate) {
     }
 }
 
-double scaled(double rate) {
-    return rate / slowness();
+std::uint64_t scaled(std::uint64_t count) {
+    return static_cast<std::uint64_t>(static_cast<double>(count) / slowness());
 }
 
 // Namespace
@@ -668,12 +668,12 @@ Words traffic_command(std::string_view role_and_options) {
         if (word.starts_with("--"))
             option = word;
         else if (option == "--mbit")
-            word = times(word, scaled(1));
+            word = times(word, 1 / slowness());
         else if (option == "--seconds")
             word = times(word, longer);
         else if (option == "--then") { // MBIT:SECONDS
             const std::size_t colon = word.find(':') + 1;
-            word = times(word.substr(0, colon), scaled(1)) + times(word.substr(colon), longer);
+            word = times(word.substr(0, colon), 1 / slowness()) + times(word.substr(colon), longer);
         }
     }
     argv.insert(argv.begin(), SPILLWAY_TRAFFIC);
@@ -723,7 +723,7 @@ const std::string &spillway_program() {
 }
 
 void setup(const Namespace &ns, const std::string &port, const std::string &rate) {
-    must(ns, {spillway_program(), "setup", port, "--rate", times(rate, scaled(1))});
+    must(ns, {spillway_program(), "setup", port, "--rate", times(rate, 1 / slowness())});
 }
 
 // The inner constructor has returned when start() throws: the destructor runs, and cleans up.

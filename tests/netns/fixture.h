@@ -45,8 +45,8 @@ std::uint64_t now_ns();
 /// Polls until the predicate holds or the time is over; tells whether it held.
 bool eventually(double bound, const std::function<bool()> &predicate);
 
-/// What a machine as slow as this one makes of a rate, or of a count that follows from it.
-double scaled(double rate);
+/// What a machine as slow as this one makes of a count that follows from a rate.
+std::uint64_t scaled(std::uint64_t count);
 
 /// A network namespace of a name unique on this machine, with loopback up, IPv4 and IPv6 forwarding on, and
 /// reverse path filter, duplicate address detection, router solicitation and bridge netfilter off. Only the
