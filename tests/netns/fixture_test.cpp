@@ -154,12 +154,14 @@ TEST(Fixture, ChainsReachTheReceiver) {
         // Not one ARP or neighbour discovery frame on the way.
         Capture arp(chain.receiver(), "eth0", {.ethertype = 0x0806, .outgoing = true});
         Traffic reflector(chain.receiver(), "reflect --port 9100");
+        unsigned received = 0;
         for (const int family : {4, 6}) {
             const json seen = Traffic(chain.host(), probe(chain.receiver_address(family), 0.2)).result();
             EXPECT_EQ(seen["loss"], 0.0) << "family " << family << ", bridged " << json(bridged);
-            EXPECT_EQ(seen["received"], 200);
+            EXPECT_GE(seen["received"], 200);
+            received += seen["received"].get<unsigned>();
         }
-        EXPECT_EQ(reflector.stop()["received"], 400);
+        EXPECT_EQ(reflector.stop()["received"], received);
         EXPECT_TRUE(arp.frames().empty());
     }
 }
