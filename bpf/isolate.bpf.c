@@ -190,10 +190,13 @@ static __always_inline void report_marked(struct __sk_buff *skb, const struct pa
     event->key = packet->key;
     event->amount = packet->amount;
     event->queue = packet->queue_index;
-    __u32 length = packet->layout.end - packet->layout.network;
-    if (length > 0 && length <= SPILLWAY_CIP_PAYLOAD_MAX &&
-        !bpf_skb_load_bytes(skb, packet->layout.network, event->bytes, length))
-        event->length = length;
+    __u32 last = packet->layout.end - packet->layout.network - 1;
+    if (last < SPILLWAY_CIP_PAYLOAD_MAX) {
+        barrier_var(last); /* before 6.13 the verifier loses the bounds of a sum, and follows a mask */
+        const __u32 length = (last & 0xff) + 1;
+        if (!bpf_skb_load_bytes(skb, packet->layout.network, event->bytes, length))
+            event->length = length;
+    }
     bpf_ringbuf_submit(event, 0);
 }
 
@@ -271,6 +274,8 @@ int spillway_isolate(struct __sk_buff *skb) {
     if (waterline->set && read_amount(skb, packet.queue, &packet.amount))
         packet.above_low = packet.amount > waterline->low;
     if (!packet.above_low && packet.set->gen == packet.set->swept)
+        return TC_ACT_UNSPEC;
+    if (packet.set->panic) /* not before: nothing was touched so far, and idle packets need not ask */
         return TC_ACT_UNSPEC;
 
     const enum spillway_reason reason = parse_skb(skb, &packet.key, &packet.layout);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cli/commands.h"
+#include "agent/kernel/filters.h"
+#include "agent/kernel/links.h"
+#include "agent/kernel/maps.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fmt/format.h>
 #include <iostream>
@@ -13,9 +17,36 @@ std::unexpected<Error> cannot_remove(const std::filesystem::path &path, const st
     Error failure{.operation = "remove", .object = path, .number = error.value()};
     if (error.value() == EACCES || error.value() == EPERM)
         failure.hint = privilege_hint;
-    else if (error.value() == ENOTEMPTY)
-        failure.hint = "somebody else keeps something there; the instance's own is gone";
     return fail(std::move(failure));
+}
+
+bool is_link(const std::string &name) {
+    return std::ranges::any_of(std::array{Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic},
+                               [&name](Hook hook) { return name.ends_with(link_name("", hook)); });
+}
+
+bool is_program(const std::string &name) {
+    return name == "edit" || name == "edit_new"; // the latter for an instant, see Programs::load()
+}
+
+bool is_map(const std::string &name) {
+    return std::ranges::find(map_names, name) != map_names.end();
+}
+
+/// Removes what is the instance's own from one of its folders, and the folder if nothing else is in it.
+Result<> empty(const std::filesystem::path &folder, bool (*ours)(const std::string &name)) {
+    std::error_code error; // a folder that is not there holds nothing
+    for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
+        if (entry.is_directory(error) || !ours(entry.path().filename()))
+            continue;
+        std::filesystem::remove(entry.path(), error);
+        if (error)
+            return cannot_remove(entry.path(), error);
+    }
+    std::filesystem::remove(folder, error);
+    if (error && error.value() != ENOTEMPTY)
+        return cannot_remove(folder, error);
+    return {};
 }
 
 } // namespace
@@ -41,17 +72,22 @@ Result<> run_purge(const Context &context) {
         return fail(std::move(refused));
     }
 
+    if (auto netlink = Netlink::open())
+        for (const LinkInfo &link : netlink->links().value_or(std::vector<LinkInfo>{}))
+            remove_filters(*netlink, paths.instance, link.ifindex);
     // Links first: without them no program runs, and no map is written any more.
-    for (const auto &folder : {paths.links, paths.progs, paths.maps}) {
-        std::filesystem::remove_all(folder, error);
-        if (error)
-            return cannot_remove(folder, error);
-    }
+    for (auto &&done :
+         {empty(paths.links, is_link), empty(paths.progs, is_program), empty(paths.maps, is_map)})
+        if (!done)
+            return done;
     std::filesystem::remove(paths.root, error);
-    if (error)
+    if (error && error.value() != ENOTEMPTY)
         return cannot_remove(paths.root, error);
+    const bool stays = static_cast<bool>(error);
     std::filesystem::remove(paths.root.parent_path(), error); // stays while another instance is there
-    std::cout << fmt::format("instance {}: removed\n", paths.instance);
+    std::cout << fmt::format("instance {}: removed{}\n", paths.instance,
+                             stays ? fmt::format("; what is not its own stays in {}", paths.root.native())
+                                   : "");
     return {};
 }
 

@@ -53,6 +53,7 @@ constexpr auto degraded_names = std::to_array<DegradedName>({
     {SPILLWAY_DEGRADED_TC_TRAP, "tc_trap"},
     {SPILLWAY_DEGRADED_GENERIC_XDP, "generic_xdp"},
     {SPILLWAY_DEGRADED_DRAIN_UNKNOWN, "drain_unknown"},
+    {SPILLWAY_DEGRADED_CLSACT, "clsact"},
 });
 
 /// The fixed array of a map's value as a string, whether or not it ends in a NUL.
@@ -91,6 +92,8 @@ std::string attach_name(spillway_attach attach) {
         return "off";
     case SPILLWAY_ATTACH_TCX:
         return "tcx";
+    case SPILLWAY_ATTACH_CLSACT:
+        return "clsact";
     }
     return "unknown";
 }
@@ -333,12 +336,14 @@ std::string waiting_name(spillway_waiting waiting) {
         return "not_ethernet";
     case SPILLWAY_WAITING_NO_ROOM:
         return "no_room";
-    case SPILLWAY_WAITING_NO_TCX:
-        return "no_tcx";
+    case SPILLWAY_WAITING_NOT_ATTACHED:
+        return "not_attached";
     case SPILLWAY_WAITING_NO_XDP:
         return "no_xdp";
     case SPILLWAY_WAITING_STARTING:
         return "starting";
+    case SPILLWAY_WAITING_OTHER:
+        return "other_instance";
     }
     return "unknown";
 }
@@ -351,7 +356,7 @@ const spillway_port *find_existing_port(std::span<const spillway_port> ports, st
 
 StatusView status_view(const Snapshot &snapshot) {
     StatusView view{.instance = snapshot.instance,
-                    .mode = "isolate",
+                    .mode = snapshot.settings.panic != 0 ? "panic" : "isolate",
                     .agent_running = snapshot.agent_running,
                     .pid = {},
                     .version = {},

@@ -3,6 +3,7 @@
 
 #include "agent/core/clock.h"
 #include "agent/daemon/publish.h"
+#include "agent/kernel/filters.h"
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -65,7 +66,7 @@ Waiting refused(const TcRefusal &refusal) {
 
 Waiting refused(const Error &error) {
     const bool privilege = error.number == EPERM || error.number == EACCES;
-    return {privilege ? SPILLWAY_WAITING_NO_PRIVILEGE : SPILLWAY_WAITING_NO_TCX, error.message()};
+    return {privilege ? SPILLWAY_WAITING_NO_PRIVILEGE : SPILLWAY_WAITING_NOT_ATTACHED, error.message()};
 }
 
 } // namespace
@@ -88,6 +89,12 @@ std::vector<int> PortTable::ifindexes() const {
     return all;
 }
 
+bool PortTable::waits_for_others() const {
+    return std::any_of(served_.begin(), served_.end(), [](const auto &entry) {
+        return entry.second.waiting.reason == SPILLWAY_WAITING_OTHER;
+    });
+}
+
 Result<> PortTable::reconcile(const Config &config, const Programs &programs, bool poll_only) {
     auto links = netlink_.links();
     if (!links)
@@ -100,6 +107,7 @@ Result<> PortTable::reconcile(const Config &config, const Programs &programs, bo
     for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX))
         if (port.ifindex != 0 && !wanted.contains(static_cast<int>(port.ifindex)))
             release(static_cast<int>(port.ifindex));
+    others_ = OtherInstances::find(paths_);
     links_.clear();
     for (const LinkInfo &link : *links)
         if (const PortConfig *governs = find_port(config, link.name))
@@ -183,8 +191,9 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
                 return std::unexpected(tree.error());
             waiting = fill_queues(*port, config, *tree);
         }
-        Waiting attached = attach(*port, config, link, programs);
-        if (waiting.reason == SPILLWAY_WAITING_NO)
+        const auto other = others_.on(netlink_, link.ifindex);
+        const Waiting attached = other ? leave_to(*other, *port) : attach(*port, config, link, programs);
+        if (waiting.reason == SPILLWAY_WAITING_NO || other)
             waiting = attached;
         if (waiting.reason == SPILLWAY_WAITING_NO && !link.up)
             waiting = {SPILLWAY_WAITING_PORT_DOWN, "it is down"};
@@ -339,7 +348,9 @@ void PortTable::set_leaf(spillway_leaf &leaf, std::uint32_t classid, const Leaf 
 
 Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const LinkInfo &link,
                           const Programs &programs) {
-    const auto hang = [&](Hook hook, int fd) {
+    const auto hang = [&](Hook hook, int fd) -> Result<> {
+        if (!programs.tcx() && (hook == Hook::egress || hook == Hook::ingress))
+            return ensure_filter(netlink_, paths_.instance, link.name, link.ifindex, hook, fd);
         auto done = ensure_link(paths_, link.name, link.ifindex, hook, fd);
         if (done)
             links_.insert(link_name(link.name, hook));
@@ -353,11 +364,13 @@ Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const L
         publish(port.attach, SPILLWAY_ATTACH_OFF);
         return refused(done.error());
     }
-    publish(port.attach, SPILLWAY_ATTACH_TCX);
+    publish(port.attach, programs.tcx() ? SPILLWAY_ATTACH_TCX : SPILLWAY_ATTACH_CLSACT);
 
     // The TC ingress program traps whatever XDP has not; XDP only saves the way there.
     spillway_trap trap = SPILLWAY_TRAP_TC;
     std::uint32_t degraded = port.degraded & SPILLWAY_DEGRADED_DRAIN_UNKNOWN;
+    if (!programs.tcx())
+        degraded |= SPILLWAY_DEGRADED_CLSACT;
     Waiting waiting;
     const bool veth = link.kind == "veth"; // native XDP there turns off the peer's TSO
     if (config.trap == TrapMode::generic || config.trap == TrapMode::native ||
@@ -382,6 +395,16 @@ Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const L
     return waiting;
 }
 
+/// Two instances on one port would each mark flows and put them where the other does not look. Links that
+/// attach() does not claim are removed.
+Waiting PortTable::leave_to(const std::string &other, spillway_port &port) {
+    if (port.attach == SPILLWAY_ATTACH_CLSACT)
+        remove_filters(netlink_, paths_.instance, static_cast<int>(port.ifindex));
+    publish(port.attach, SPILLWAY_ATTACH_OFF);
+    publish(port.trap, SPILLWAY_TRAP_OFF);
+    return {SPILLWAY_WAITING_OTHER, other_instance_text(other) + "; " + other_instance_hint(other)};
+}
+
 void PortTable::release_slot(spillway_port &port) {
     publish(port.queue_count, 0U);
     for (spillway_queue &queue : maps_.queues())
@@ -392,8 +415,11 @@ void PortTable::release_slot(spillway_port &port) {
 
 void PortTable::release(int ifindex) {
     for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX))
-        if (port.ifindex == static_cast<std::uint32_t>(ifindex))
+        if (port.ifindex == static_cast<std::uint32_t>(ifindex)) {
+            if (port.attach == SPILLWAY_ATTACH_CLSACT)
+                remove_filters(netlink_, paths_.instance, ifindex);
             release_slot(port);
+        }
     if (const auto found = served_.find(ifindex); found != served_.end()) {
         spdlog::info("{}: gone", found->second.name);
         served_.erase(found);
@@ -403,6 +429,8 @@ void PortTable::release(int ifindex) {
 void PortTable::detach_all() {
     remove_other_links(paths_, {});
     for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX)) {
+        if (port.attach == SPILLWAY_ATTACH_CLSACT)
+            remove_filters(netlink_, paths_.instance, static_cast<int>(port.ifindex));
         publish(port.attach, SPILLWAY_ATTACH_OFF);
         publish(port.trap, SPILLWAY_TRAP_OFF);
     }

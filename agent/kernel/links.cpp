@@ -2,6 +2,7 @@
 #include "agent/kernel/links.h"
 
 #include "agent/core/fd.h"
+#include "agent/kernel/tcx.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -15,10 +16,6 @@
 
 namespace spillway {
 namespace {
-
-// BPF_TCX_INGRESS and BPF_TCX_EGRESS, newer than the oldest headers we build with.
-constexpr auto tcx_ingress = static_cast<bpf_attach_type>(46);
-constexpr auto tcx_egress = static_cast<bpf_attach_type>(47);
 
 std::string_view suffix(Hook hook) {
     switch (hook) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <linux/gen_stats.h>
 #include <linux/if_link.h>
+#include <linux/pkt_cls.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -125,6 +126,38 @@ TcCounters read_counters(const nlattr *stats2) {
             .drops = queue.drops};
 }
 
+Bands read_prio(const nlattr *options) {
+    const auto parameters = value<tc_prio_qopt>(options, {});
+    const auto count = static_cast<uint32_t>(parameters.bands);
+    Bands bands{.count = count, .strict = count};
+    std::ranges::copy(parameters.priomap, bands.priomap.begin());
+    return bands;
+}
+
+/// Visits the nested attributes of `outer`, of whatever type, in their order.
+template <class Visit>
+void for_each_nested(const nlattr *outer, Visit visit) {
+    if (outer == nullptr)
+        return;
+    auto *inner = static_cast<nlattr *>(nla_data(outer));
+    for (int rest = nla_len(outer); nla_ok(inner, rest) != 0; inner = nla_next(inner, &rest))
+        visit(inner);
+}
+
+Bands read_ets(const nlattr *options) {
+    const auto attrs = nested<TCA_ETS_MAX>(options);
+    Bands bands{.count = value<uint8_t>(attrs[TCA_ETS_NBANDS], 0),
+                .strict = value<uint8_t>(attrs[TCA_ETS_NSTRICT], 0)};
+    for_each_nested(attrs[TCA_ETS_QUANTA],
+                    [&bands](const nlattr *one) { bands.quanta.push_back(value<uint32_t>(one, 0)); });
+    size_t priority = 0;
+    for_each_nested(attrs[TCA_ETS_PRIOMAP], [&](const nlattr *one) {
+        if (priority < bands.priomap.size())
+            bands.priomap[priority++] = value<uint8_t>(one, 0);
+    });
+    return bands;
+}
+
 void read_qdisc(nlmsghdr *message, int ifindex, std::vector<Qdisc> &out) {
     const auto *header = header_of<tcmsg>(message);
     if (message->nlmsg_type != RTM_NEWQDISC || header == nullptr || header->tcm_ifindex != ifindex)
@@ -140,6 +173,10 @@ void read_qdisc(nlmsghdr *message, int ifindex, std::vector<Qdisc> &out) {
         qdisc.htb_default = value<tc_htb_glob>(global, {}).defcls;
     } else if (qdisc.kind == "pfifo" || qdisc.kind == "bfifo" || qdisc.kind == "pfifo_head_drop") {
         qdisc.fifo_limit = value<tc_fifo_qopt>(attrs[TCA_OPTIONS], {}).limit;
+    } else if (qdisc.kind == "prio") {
+        qdisc.bands = read_prio(attrs[TCA_OPTIONS]);
+    } else if (qdisc.kind == "ets") {
+        qdisc.bands = read_ets(attrs[TCA_OPTIONS]);
     }
     out.push_back(std::move(qdisc));
 }
@@ -168,6 +205,19 @@ void read_class(nlmsghdr *message, int ifindex, std::vector<TcClass> &out) {
     if (tc_class.kind == "htb")
         tc_class.htb = read_htb(attrs[TCA_OPTIONS]);
     out.push_back(std::move(tc_class));
+}
+
+void read_filter(nlmsghdr *message, std::vector<TcFilter> &out) {
+    const auto *header = header_of<tcmsg>(message);
+    if (message->nlmsg_type != RTM_NEWTFILTER || header == nullptr || header->tcm_handle == 0)
+        return; // without a handle: the chain that filters of one priority form
+    const auto attrs = attributes_after<TCA_MAX, tcmsg>(message);
+    TcFilter filter{.kind = text(attrs[TCA_KIND]),
+                    .handle = header->tcm_handle,
+                    .priority = TC_H_MAJ(header->tcm_info) >> 16U};
+    if (filter.kind == "bpf")
+        filter.program = text(nested<TCA_BPF_MAX>(attrs[TCA_OPTIONS])[TCA_BPF_NAME]);
+    out.push_back(std::move(filter));
 }
 
 void read_reading(nlmsghdr *message, std::vector<QueueReading> &out) {
@@ -262,14 +312,15 @@ detail::NlMessage link_request(int flags, int ifindex, const std::string &name) 
     return message;
 }
 
-/// A dump of qdiscs (the kernel gives those of all ports) or classes (of one port), default children
-/// included.
-detail::NlMessage tc_request(int type, int ifindex) {
+/// A dump of qdiscs (the kernel gives those of all ports), classes (of one port) or filters (of one parent),
+/// default children included.
+detail::NlMessage tc_request(int type, int ifindex, TcHandle parent = 0) {
     detail::NlMessage message{nlmsg_alloc_simple(type, NLM_F_REQUEST | NLM_F_DUMP)};
     if (!message)
         return message;
     tcmsg header{};
     header.tcm_ifindex = ifindex;
+    header.tcm_parent = parent;
     nlmsg_append(message.get(), &header, sizeof(header), NLMSG_ALIGNTO);
     nla_put_flag(message.get(), TCA_DUMP_INVISIBLE);
     return message;
@@ -419,6 +470,15 @@ Result<std::vector<TcClass>> Netlink::classes(int ifindex) {
     auto done = ask({"read classes", port_label(ifindex)}, tc_request(RTM_GETTCLASS, ifindex), out,
                     [ifindex](nlmsghdr *message, auto &all) { read_class(message, ifindex, all); });
     if (!done)
+        return fail(std::move(done.error()));
+    return out;
+}
+
+Result<std::vector<TcFilter>> Netlink::filters(int ifindex, TcHandle parent) {
+    std::vector<TcFilter> out;
+    auto done = ask({"read filters", port_label(ifindex)}, tc_request(RTM_GETTFILTER, ifindex, parent), out,
+                    read_filter);
+    if (!done && done.error().number != EINVAL && done.error().number != ENODEV)
         return fail(std::move(done.error()));
     return out;
 }

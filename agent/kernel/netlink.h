@@ -54,6 +54,14 @@ struct QueueReading {
     TcCounters counters{};
 };
 
+/// A filter at one hook of a port.
+struct TcFilter {
+    std::string kind{}; ///< "bpf", "u32", …
+    uint32_t handle = 0;
+    uint32_t priority = 0;
+    std::string program{}; ///< name that a BPF filter bears; empty for others
+};
+
 namespace detail {
 struct NlFree {
     void operator()(nl_sock *socket) const;
@@ -78,6 +86,9 @@ class Netlink {
     [[nodiscard]] Result<std::vector<Qdisc>> qdiscs(int ifindex);
     [[nodiscard]] Result<std::vector<TcClass>> classes(int ifindex);
     [[nodiscard]] Result<TcTree> tree(int ifindex);
+
+    /// Filters at `parent` (a qdisc, a class, or a hook of clsact). Empty where there is no such parent.
+    [[nodiscard]] Result<std::vector<TcFilter>> filters(int ifindex, TcHandle parent);
 
     /// Readings of every qdisc of every port of the namespace, into `out` (cleared; its
     /// memory is used again). One dump for all: asking for a single qdisc is no alternative, since the kernel

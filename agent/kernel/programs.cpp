@@ -2,6 +2,7 @@
 #include "agent/kernel/programs.h"
 
 #include "agent/core/fd.h"
+#include "agent/kernel/features.h"
 
 #include <spillway/abi.h>
 
@@ -147,27 +148,47 @@ void Programs::Destroy::operator()(spillway_bpf *skeleton) const {
     spillway_bpf__destroy(skeleton);
 }
 
-Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &options) {
+Result<Programs> Programs::open(const ProgramOptions &options) {
     libbpf_set_print(keep_last_words);
     last_words.clear();
-    if (auto checked = check_pinned(paths, options.flow_capacity); !checked)
-        return std::unexpected(checked.error());
     Programs programs(spillway_bpf__open());
     spillway_bpf *skeleton = programs.skeleton_.get();
     if (skeleton == nullptr)
         return fail(load_error(errno));
-    skeleton->rodata->kernel_read = options.kernel_read ? 1 : 0;
+    if (options.kernel_read)
+        skeleton->rodata->kernel_read =
+            has_kernel_function("bpf_cast_to_kern_ctx") ? SPILLWAY_READ_BY_POINTER : SPILLWAY_READ_BY_HELPER;
     skeleton->rodata->cip_ethertype = options.ethertype;
     bpf_map__set_max_entries(skeleton->maps.flows, options.flow_capacity);
     bpf_map__set_max_entries(skeleton->maps.upstream, options.flow_capacity);
     if (probe_xdp_frags())
         bpf_program__set_flags(skeleton->progs.spillway_trap, xdp_has_frags);
+    last_words.clear();
+    return programs;
+}
+
+Result<Programs> Programs::load_unpinned(const ProgramOptions &options) {
+    auto programs = open(options);
+    if (!programs)
+        return programs;
+    if (const int error = spillway_bpf__load(programs->skeleton_.get()); error != 0)
+        return fail(load_error(-error));
+    programs->tcx_ = has_tcx(programs->isolate_fd());
+    return programs;
+}
+
+Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &options) {
+    if (auto checked = check_pinned(paths, options.flow_capacity); !checked)
+        return std::unexpected(checked.error());
+    auto programs = open(options);
+    if (!programs)
+        return programs;
+    spillway_bpf *skeleton = programs->skeleton_.get();
     for (bpf_map *map : {skeleton->maps.flows, skeleton->maps.filter, skeleton->maps.queues,
                          skeleton->maps.ports, skeleton->maps.suspects, skeleton->maps.upstream,
                          skeleton->maps.counters, skeleton->maps.settings, skeleton->maps.events})
         if (bpf_map__set_pin_path(map, (paths.maps / bpf_map__name(map)).c_str()) != 0)
             return fail({.operation = "choose pin path", .object = bpf_map__name(map), .number = errno});
-    last_words.clear();
     if (const int error = spillway_bpf__load(skeleton); error != 0) {
         Error failed = load_error(-error);
         if (error == -EINVAL && ::access((paths.maps / "settings").c_str(), F_OK) == 0)
@@ -180,6 +201,7 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
     if (auto pinned = pin_program(bpf_program__fd(skeleton->progs.spillway_edit), paths.progs / "edit");
         !pinned)
         return std::unexpected(pinned.error());
+    programs->tcx_ = has_tcx(programs->isolate_fd());
     return programs;
 }
 

@@ -13,8 +13,8 @@ struct spillway_bpf;
 namespace spillway {
 
 struct ProgramOptions {
-    bool kernel_read = false;    ///< the TC program reads queues itself; needs CAP_PERFMON and kernel 6.2+
-    std::uint16_t ethertype = 0; ///< of CIPs, host order
+    bool kernel_read = false;        ///< the TC program reads queues itself; needs CAP_PERFMON
+    std::uint16_t ethertype = 0;     ///< of CIPs, host order
     std::uint32_t flow_capacity = 0; ///< entries of `flows`
 };
 
@@ -27,6 +27,9 @@ class Programs {
     /// BTF, no privilege, or when the kernel refuses a program (its last words are in the error).
     static Result<Programs> load(const Paths &paths, const ProgramOptions &options);
 
+    /// Loads the programs onto maps of their own, to see whether the kernel takes them. Nothing is pinned.
+    static Result<Programs> load_unpinned(const ProgramOptions &options);
+
     Programs(Programs &&) noexcept;
     Programs &operator=(Programs &&) noexcept;
     ~Programs();
@@ -34,13 +37,18 @@ class Programs {
     [[nodiscard]] int isolate_fd() const; ///< TC egress
     [[nodiscard]] int ingress_fd() const; ///< TC ingress
     [[nodiscard]] int trap_fd() const;    ///< XDP
+    /// Links can hold the TC programs; else they have to be filters.
+    [[nodiscard]] bool tcx() const { return tcx_; }
 
   private:
     explicit Programs(spillway_bpf *skeleton);
+    /// Not yet loaded.
+    static Result<Programs> open(const ProgramOptions &options);
     struct Destroy {
         void operator()(spillway_bpf *skeleton) const;
     };
     std::unique_ptr<spillway_bpf, Destroy> skeleton_;
+    bool tcx_ = false;
 };
 
 } // namespace spillway

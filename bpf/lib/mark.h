@@ -34,7 +34,8 @@ static __always_inline int insert_mark(struct spillway_settings *set, struct spi
     if (!marks)
         return SPILLWAY_EDIT_BAD;
     __sync_fetch_and_add(marks, 1);
-    const long error = bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST);
+    /* An int, whatever the helper is declared as: before 6.4 the upper half of the register is not set. */
+    const int error = (int)bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST);
     if (error)
         __sync_fetch_and_add(marks, -1);
     if (error == -17 /* EEXIST */)
@@ -83,7 +84,7 @@ static __always_inline int want_upstream(struct spillway_settings *set, const st
         known->wanted_until_ns = until;
     } else {
         struct spillway_upstream fresh = {.wanted_until_ns = until, .egress = key->port};
-        if (bpf_map_update_elem(&upstream, &any_port, &fresh, BPF_NOEXIST) == -7 /* E2BIG */) {
+        if ((int)bpf_map_update_elem(&upstream, &any_port, &fresh, BPF_NOEXIST) == -7 /* E2BIG */) {
             count(0, SPILLWAY_LOST_NO_UPSTREAM, 1);
             return SPILLWAY_EDIT_TABLE_FULL;
         }

@@ -12,8 +12,9 @@
  *   events    RINGBUF spillway_event
  *
  * Times are nanoseconds of CLOCK_MONOTONIC, lengths bytes, ports and EtherTypes host order. Every field has
- * one writer, named below: 'agent' (through the mapping, one aligned store a field) or 'BPF'. User space
- * changes entries of the hashes only through the edit program, so that no write of a packet is lost.
+ * one writer, named below: 'agent' or 'command' (through the mapping, one aligned store a field) or 'BPF'.
+ * User space changes entries of the hashes only through the edit program, so that no write of a packet is
+ * lost.
  *
  * No flow is marked exactly when gen = swept: whoever inserts a mark inserts first and then increments gen;
  * the sweeper reads gen as G, scans all flows, and if it found no mark sets swept = G. A mark made during
@@ -101,18 +102,19 @@ SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 /* Why a configured port, or a queue of it, is not served; names as in `status --json`. */
 enum spillway_waiting {
     SPILLWAY_WAITING_NO = 0,
-    SPILLWAY_WAITING_NO_PORT = 1,      /* no such interface */
-    SPILLWAY_WAITING_NO_CLASS = 2,     /* a configured class does not exist or is no queue */
-    SPILLWAY_WAITING_NOQUEUE = 3,      /* the port has no qdisc in which packets wait */
-    SPILLWAY_WAITING_NOT_BELOW = 4,    /* isolate_class is not scheduled below class (R4e) */
-    SPILLWAY_WAITING_FOREIGN_XDP = 5,  /* trap: native, and somebody else's XDP program is there */
-    SPILLWAY_WAITING_NO_PRIVILEGE = 6, /* the kernel refused a program */
-    SPILLWAY_WAITING_PORT_DOWN = 7,    /* the interface is down */
-    SPILLWAY_WAITING_NOT_ETHERNET = 8, /* the interface carries no Ethernet frames */
-    SPILLWAY_WAITING_NO_ROOM = 9,      /* more ports or queues than the maps hold */
-    SPILLWAY_WAITING_NO_TCX = 10,      /* the kernel has no tcx links */
-    SPILLWAY_WAITING_NO_XDP = 11,      /* trap: native or generic, and the driver refuses */
-    SPILLWAY_WAITING_STARTING = 12,    /* the agent is about to serve it */
+    SPILLWAY_WAITING_NO_PORT = 1,         /* no such interface */
+    SPILLWAY_WAITING_NO_CLASS = 2,        /* a configured class does not exist or is no queue */
+    SPILLWAY_WAITING_NOQUEUE = 3,         /* the port has no qdisc in which packets wait */
+    SPILLWAY_WAITING_NOT_BELOW = 4,       /* isolate_class is not scheduled below class (R4e) */
+    SPILLWAY_WAITING_FOREIGN_XDP = 5,     /* trap: native, and somebody else's XDP program is there */
+    SPILLWAY_WAITING_NO_PRIVILEGE = 6,    /* the kernel refused a program */
+    SPILLWAY_WAITING_PORT_DOWN = 7,       /* the interface is down */
+    SPILLWAY_WAITING_NOT_ETHERNET = 8,    /* the interface carries no Ethernet frames */
+    SPILLWAY_WAITING_NO_ROOM = 9,         /* more ports or queues than the maps hold */
+    SPILLWAY_WAITING_NOT_ATTACHED = 10,   /* the TC programs could not be attached */
+    SPILLWAY_WAITING_NO_XDP = 11,         /* trap: native or generic, and the driver refuses */
+    SPILLWAY_WAITING_STARTING = 12,       /* the agent is about to serve it */
+    SPILLWAY_WAITING_OTHER = 13, /* another instance of spillway has its programs there */
 };
 
 /* Where CIPs are trapped. */
@@ -123,10 +125,18 @@ enum spillway_trap {
     SPILLWAY_TRAP_TC = 3,
 };
 
+/* How the TC egress program reads queues; compiled in when it is loaded. */
+enum spillway_kernel_read {
+    SPILLWAY_READ_NO = 0,         /* the agent publishes them */
+    SPILLWAY_READ_BY_POINTER = 1, /* through pointers that two kernel functions make; about 1 ns each */
+    SPILLWAY_READ_BY_HELPER = 2,  /* by copies, where the kernel does not have these functions */
+};
+
 /* How the TC programs are attached. */
 enum spillway_attach {
     SPILLWAY_ATTACH_OFF = 0,
     SPILLWAY_ATTACH_TCX = 1,
+    SPILLWAY_ATTACH_CLSACT = 2, /* the kernel has no tcx */
 };
 
 /* What works less well than it could; bits of spillway_port.degraded. */
@@ -134,6 +144,7 @@ enum spillway_attach {
 #define SPILLWAY_DEGRADED_TC_TRAP 2       /* native XDP was wanted or usual, and TC traps instead */
 #define SPILLWAY_DEGRADED_GENERIC_XDP 4   /* generic XDP, as asked */
 #define SPILLWAY_DEGRADED_DRAIN_UNKNOWN 8 /* an isolation leaf is no FIFO, and nobody polls it */
+#define SPILLWAY_DEGRADED_CLSACT 16       /* the TC programs are filters of clsact, for want of tcx */
 
 struct spillway_port {
     __u32 ifindex;                /* agent: 0: free slot, or a port that does not exist */
@@ -191,7 +202,7 @@ struct spillway_settings {
     __u32 guard_min_ratio; /* agent: 0..SPILLWAY_RATIO_ONE */
     __u32 quota;           /* agent: entries a port may have in `flows` */
     __u32 source;          /* agent: enum spillway_source in use */
-    __u32 reserved;        /* 0 */
+    __u32 panic;           /* command: 1: every program lets every packet pass untouched */
     __u64 started_ns;      /* agent: when it started */
     __u64 heartbeat_ns; /* agent: last turn of its event loop; far from gen, which is read by every packet */
 };

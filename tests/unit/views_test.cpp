@@ -209,6 +209,16 @@ TEST(StatusView, AReadingFromTheFutureIsFresh) {
     EXPECT_THAT(status_view(snapshot).ports[0].degraded, IsEmpty());
 }
 
+TEST(StatusView, PanicIsTheMode) {
+    Snapshot snapshot = one_port();
+    snapshot.settings.panic = 1;
+    EXPECT_THAT(status_json(status_view(snapshot)), HasSubstr(R"("mode":"panic")"));
+    EXPECT_THAT(
+        status_text(status_view(snapshot)),
+        HasSubstr("instance  lab, panic\n"
+                  "          every packet passes untouched, until `spillway --instance lab resume`\n"));
+}
+
 TEST(StatusView, NamesOfReasons) {
     Snapshot snapshot = one_port();
     const auto waiting = [&snapshot](spillway_waiting reason) {
@@ -225,9 +235,10 @@ TEST(StatusView, NamesOfReasons) {
     EXPECT_EQ(waiting(SPILLWAY_WAITING_PORT_DOWN), "port_down");
     EXPECT_EQ(waiting(static_cast<spillway_waiting>(15)), "unknown");
     snapshot.ports[eth1].degraded = SPILLWAY_DEGRADED_POLL_ONLY | SPILLWAY_DEGRADED_TC_TRAP |
-                                    SPILLWAY_DEGRADED_GENERIC_XDP | SPILLWAY_DEGRADED_DRAIN_UNKNOWN;
+                                    SPILLWAY_DEGRADED_GENERIC_XDP | SPILLWAY_DEGRADED_DRAIN_UNKNOWN |
+                                    SPILLWAY_DEGRADED_CLSACT;
     EXPECT_THAT(status_view(snapshot).ports[0].degraded,
-                ElementsAre("poll_only", "tc_trap", "generic_xdp", "drain_unknown"));
+                ElementsAre("poll_only", "tc_trap", "generic_xdp", "drain_unknown", "clsact"));
 }
 
 TEST(StatusView, AWaitingPortOrAQueueWithoutWaterlineHasNoSource) {
