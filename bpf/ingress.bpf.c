@@ -58,7 +58,7 @@ int spillway_ingress(struct __sk_buff *skb) {
     if (skb->protocol == bpf_htons(cip_ethertype))
         return trap(skb) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
     struct spillway_settings *set = get_settings();
-    if (set && set->learn_until_ns)
+    if (set && set->learn_until_ns && !set->panic)
         learn(skb, set);
     return TC_ACT_UNSPEC;
 }

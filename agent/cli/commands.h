@@ -26,6 +26,9 @@ struct Context {
 [[nodiscard]] Result<> run_unmark(const Context &context, const std::vector<std::string> &flow,
                                   const std::string &port);
 
+[[nodiscard]] Result<> run_panic(const Context &context);
+[[nodiscard]] Result<> run_resume(const Context &context);
+
 [[nodiscard]] Result<> run_purge(const Context &context);
 
 /// All that is wrong, empty when nothing is.

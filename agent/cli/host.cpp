@@ -2,6 +2,7 @@
 #include "agent/cli/host.h"
 
 #include "agent/core/fd.h"
+#include "agent/kernel/other_instances.h"
 
 #include <algorithm>
 #include <array>
@@ -101,7 +102,11 @@ void check_port(const PortConfig &config, const LinkInfo &link, const Host &host
     }
     if (!link.up)
         problems.push_back(problem(link.name, "", "it is down", fmt::format("ip link set {} up", link.name)));
-    const bool foreign = link.xdp != XdpMode::none && !host.own_programs.contains(link.xdp_program);
+    const auto other = host.others.find(link.ifindex);
+    if (other != host.others.end())
+        problems.push_back(problem(link.name, "", other_instance_text(other->second),
+                                   other_instance_hint(other->second)));
+    const bool foreign = other == host.others.end() && link.xdp != XdpMode::none && !host.own_programs.contains(link.xdp_program);
     if (foreign && (config.trap == TrapMode::native || config.trap == TrapMode::generic))
         problems.push_back(problem(link.name, "", "an XDP program of somebody else is there",
                                    "set trap to auto or tc, or remove that program"));
@@ -123,7 +128,8 @@ Result<Host> read_host(const Config &config, const Paths &paths) {
               .missing_capabilities = missing_capabilities(),
               .links = {},
               .trees = {},
-              .own_programs = linked_programs(paths)};
+              .own_programs = linked_programs(paths),
+              .others = {}};
     auto netlink = Netlink::open();
     if (!netlink)
         return fail(netlink.error());
@@ -131,7 +137,10 @@ Result<Host> read_host(const Config &config, const Paths &paths) {
     if (!links)
         return fail(links.error());
     host.links = std::move(*links);
+    const auto others = OtherInstances::find(paths);
     for (const auto *link : named_ports(config, host)) {
+        if (auto other = others.on(*netlink, link->ifindex))
+            host.others[link->ifindex] = std::move(*other);
         auto tree = netlink->tree(link->ifindex);
         if (!tree)
             return fail(tree.error());

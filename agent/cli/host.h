@@ -23,6 +23,7 @@ struct Host {
     std::vector<LinkInfo> links;
     std::map<int, TcTree> trees;          ///< by ifindex, of the ports that the configuration names
     std::set<std::uint32_t> own_programs; ///< ids of the programs on the instance's links
+    std::map<int, std::string> others;    ///< by ifindex: the other instance that a port belongs to
 };
 
 [[nodiscard]] Result<Host> read_host(const Config &config, const Paths &paths);

@@ -17,6 +17,7 @@ namespace {
 struct Edited {
     std::string flow; ///< "udp 10.0.0.1:5000 10.0.0.2:6000 on eth1"
     spillway_edit_result result;
+    bool panic; ///< it has no effect now
 };
 
 Result<std::uint32_t> served_port(const Maps &maps, const std::string &name, bool to_mark) {
@@ -73,7 +74,8 @@ Result<Edited> edit(const Context &context, spillway_edit_op op, const std::vect
         return fail(result.error());
     const bool fragments = (key->flags & SPILLWAY_KEY_PORTS) == 0 &&
                            (key->proto == SPILLWAY_PROTO_TCP || key->proto == SPILLWAY_PROTO_UDP);
-    return Edited{fmt::format("{}{} on {}", flow_text(*key), fragments ? " (fragments)" : "", port), *result};
+    return Edited{fmt::format("{}{} on {}", flow_text(*key), fragments ? " (fragments)" : "", port), *result,
+                  maps->settings()->panic != 0};
 }
 
 /// The reason why a change was refused.
@@ -111,6 +113,8 @@ Result<> run_mark(const Context &context, const std::vector<std::string> &flow, 
         std::cout << fmt::format("marked {}, was marked before; now until unmarked\n", edited->flow);
     else
         return refused("mark", *edited);
+    if (edited->panic)
+        std::cout << "but this instance is in panic: the flow is isolated after `spillway resume`\n";
     return {};
 }
 

@@ -21,6 +21,8 @@ Result<> run_flows(const Context &context, bool json, bool all) {
     if (!snapshot)
         return fail(snapshot.error());
     const auto rows = flow_rows(*snapshot, all);
+    if (snapshot->settings.panic != 0 && !json)
+        std::cerr << "spillway: this instance is in panic: no flow is isolated until `spillway resume`\n";
     std::cout << (json ? flows_json(rows) : flows_text(rows));
     return {};
 }

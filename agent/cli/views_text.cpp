@@ -117,6 +117,10 @@ std::string queues_text(const std::vector<PortRow> &ports) {
 
 std::string status_text(const StatusView &view) {
     std::string text = fmt::format("instance  {}, {}\n", view.instance, view.mode);
+    if (view.mode == "panic")
+        text +=
+            fmt::format("          every packet passes untouched, until `spillway --instance {} resume`\n",
+                        view.instance);
     if (!view.agent_running)
         text += "agent     not running\n";
     else if (view.pid)

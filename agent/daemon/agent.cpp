@@ -35,8 +35,9 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t turn_ns = ms_to_ns(10);      ///< CIPs put off, changes of the host, heartbeat
-constexpr std::uint64_t telemetry_ns = ms_to_ns(50); ///< reading queues that the program reads itself
+constexpr std::uint64_t turn_ns = ms_to_ns(10);         ///< CIPs put off, changes of the host, heartbeat
+constexpr std::uint64_t telemetry_ns = ms_to_ns(50);    ///< reading queues that the program reads itself
+constexpr std::uint64_t look_again_ns = ms_to_ns(1000); ///< at ports that another instance has
 constexpr std::uint32_t flow_lines_a_second = 20;
 constexpr std::uint64_t smallest_margin = 64UL * 1024; ///< one GSO packet
 
@@ -89,6 +90,7 @@ class Agent {
     void apply();
     void reload();
     void turn();
+    void follow_panic();
     void sweep();
     void read_queues();
     void on_event(const spillway_event &event);
@@ -100,6 +102,8 @@ class Agent {
         if (flow_lines_.take(now_ns()))
             spdlog::info(format, std::forward<Arguments>(arguments)...);
     }
+    /// `spillway panic` and `resume` write it at any time, this agent running or not.
+    [[nodiscard]] bool panic() const { return observe(maps_.settings()->panic) != 0; }
     [[nodiscard]] std::uint64_t poll_period() const {
         return chosen_.kernel_read ? telemetry_ns : std::uint64_t{config_.detection.poll_interval_us} * 1000;
     }
@@ -122,7 +126,9 @@ class Agent {
     LineBudget flow_lines_{flow_lines_a_second};
     std::uint64_t margin_ = 0;
     int poll_timer_ = -1;
-    bool changed_ = true; ///< the host's ports or qdiscs changed since the last reconcile
+    bool changed_ = true;         ///< the host's ports or qdiscs changed since the last reconcile
+    std::uint64_t looked_ns_ = 0; ///< when it was last seen whether another instance left a port
+    bool panic_ = false;          ///< as the log says
 };
 
 void Agent::write_settings() {
@@ -276,7 +282,13 @@ void Agent::reload() {
 }
 
 void Agent::turn() {
-    publish(maps_.settings()->heartbeat_ns, now_ns());
+    const std::uint64_t now = now_ns();
+    publish(maps_.settings()->heartbeat_ns, now);
+    follow_panic();
+    if (ports_.waits_for_others() && now - looked_ns_ >= look_again_ns) { // no event tells
+        looked_ns_ = now;
+        changed_ = true;
+    }
     if (changed_) {
         if (auto done = ports_.reconcile(config_, chosen_.programs, chosen_.poll_only); !done) {
             spdlog::warn("{}", done.error().text());
@@ -288,8 +300,22 @@ void Agent::turn() {
                     std::max(least, config_.flows.capacity / static_cast<std::uint32_t>(ports)));
         }
     }
-    if (cips_.busy())
+    if (cips_.busy() && !panic_)
         cips_.turn();
+}
+
+void Agent::follow_panic() {
+    if (panic_ == panic())
+        return;
+    panic_ = !panic_;
+    if (panic_) {
+        cips_.drop();
+        spdlog::warn("panic: every packet passes untouched and no CIP is sent, until `spillway --instance {} "
+                     "resume`",
+                     paths_.instance);
+    } else {
+        spdlog::info("resumed");
+    }
 }
 
 std::string Agent::port_name(std::uint32_t ifindex) const {
@@ -311,7 +337,8 @@ void Agent::sweep() {
         spdlog::warn("{}", flows.error().text());
         return;
     }
-    cips_.sweep(*flows);
+    if (!panic())
+        cips_.sweep(*flows);
 }
 
 void Agent::read_queues() {
@@ -328,6 +355,8 @@ void Agent::read_queues() {
 }
 
 void Agent::on_event(const spillway_event &event) {
+    if (panic() && event.type != SPILLWAY_EVENT_RELEASED)
+        return; // from before: nothing is marked now, and no CIP sent
     switch (event.type) {
     case SPILLWAY_EVENT_MARKED:
         log_flow("marked {} on {}, {} {} waiting", flow_text(event.key), port_name(event.key.port),

@@ -41,6 +41,8 @@ class CipEngine {
     void sweep(const FlowEntries &flows);
     /// Often: sends what was put off.
     void turn();
+    /// Forgets what waits to be sent.
+    void drop() { pending_.clear(); }
     /// True while something waits for turn().
     [[nodiscard]] bool busy() const { return !pending_.empty(); }
 

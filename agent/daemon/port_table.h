@@ -8,6 +8,7 @@
 #include "agent/kernel/links.h"
 #include "agent/kernel/maps.h"
 #include "agent/kernel/netlink.h"
+#include "agent/kernel/other_instances.h"
 #include "agent/kernel/programs.h"
 
 #include <map>
@@ -41,6 +42,8 @@ class PortTable {
     [[nodiscard]] spillway_port *port_of(int ifindex) const;
     [[nodiscard]] std::size_t served() const { return served_.size(); }
     [[nodiscard]] std::vector<int> ifindexes() const;
+    /// Some port is another instance's; reconcile() sees when it no longer is.
+    [[nodiscard]] bool waits_for_others() const;
 
     /// Takes every program off every port.
     void detach_all();
@@ -65,12 +68,14 @@ class PortTable {
     void set_leaf(spillway_leaf &leaf, std::uint32_t classid, const Leaf *found);
     Waiting attach(spillway_port &port, const PortConfig &config, const LinkInfo &link,
                    const Programs &programs);
+    Waiting leave_to(const std::string &other, spillway_port &port);
     void read_leaf(spillway_queue &queue, spillway_leaf &leaf, const QueueReading &reading,
                    std::uint64_t time_ns, std::uint64_t margin);
 
     Maps &maps_;
     const Paths &paths_;
     Netlink &netlink_;
+    OtherInstances others_;
     std::map<int, Served> served_; ///< by ifindex
     std::map<const spillway_leaf *, DrainTracker> trackers_;
     std::set<std::string> links_; ///< link files in use

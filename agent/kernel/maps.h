@@ -8,10 +8,12 @@
 
 #include <spillway/abi.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,10 @@ using Counters = std::map<std::pair<std::uint32_t, spillway_counter>, std::uint6
 
 /// The slots of `ports`: those found by ifindex, then the ports that do not exist.
 inline constexpr std::size_t port_slots = SPILLWAY_PORTS_MAX + SPILLWAY_ABSENT_MAX;
+
+/// Their files in Paths::maps.
+inline constexpr std::array<std::string_view, 9> map_names{
+    "flows", "filter", "queues", "ports", "suspects", "upstream", "counters", "settings", "events"};
 
 class Maps {
   public:

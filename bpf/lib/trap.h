@@ -29,7 +29,8 @@ static __always_inline void reject(__u32 port, enum spillway_reason reason) {
 /* `frame` is the Ethernet header, `payload` what follows the EtherType. True: ours, to be dropped. */
 static __always_inline bool trap_cip(const __u8 *frame, const __u8 *payload, const __u8 *end, __u32 ifindex) {
     struct spillway_port *port = find_port(ifindex);
-    if (!port || frame + 14 > end || payload + 1 > end)
+    const struct spillway_settings *set = get_settings();
+    if (!port || !set || set->panic || frame + 14 > end || payload + 1 > end)
         return false;
     if (frame[0] & 1) /* group addresses: LACP, marker, OAM, LLDP */
         return false;

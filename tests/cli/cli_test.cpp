@@ -54,14 +54,14 @@ TEST_P(Help, IsShortAndHasAnExample) {
 
 INSTANTIATE_TEST_SUITE_P(Of, Help,
                          testing::Values("agent", "check", "status", "flows", "mark", "unmark", "setup",
-                                         "purge"),
+                                         "panic", "resume", "purge"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Program, HelpListsEveryCommandAndGlobalOption) {
     const Output output = spillway({"--help"});
     EXPECT_EQ(output.code, 0);
-    for (const char *word : {"agent", "check", "status", "flows", "mark", "unmark", "setup", "purge",
-                             "--instance", "--netns", "--version", "Exit status"})
+    for (const char *word : {"agent", "check", "status", "flows", "mark", "unmark", "setup", "panic",
+                             "resume", "purge", "--instance", "--netns", "--version", "Exit status"})
         EXPECT_THAT(output.out, HasSubstr(word));
 }
 

@@ -47,6 +47,17 @@ TEST_F(Learn, NothingWhenNobodyAsks) {
     EXPECT_TRUE(rig.events().empty());
 }
 
+TEST_F(Learn, NothingInAPanic) {
+    rig.edit(SPILLWAY_EDIT_LEARN, key);
+    rig.settings().panic = 1;
+    arrives(from(neighbour), rig.other_ifindex());
+    EXPECT_EQ(node().learned_ns, 0U);
+    EXPECT_TRUE(rig.events().empty());
+    rig.settings().panic = 0;
+    arrives(from(neighbour), rig.other_ifindex());
+    EXPECT_EQ(mac(), neighbour);
+}
+
 TEST_F(Learn, PortAndMacOfTheFlowThatIsWanted) {
     rig.edit(SPILLWAY_EDIT_LEARN, key);
     const std::uint64_t before = now_ns();

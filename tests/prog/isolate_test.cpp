@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <sched.h>
 #include <thread>
 #include <vector>
@@ -59,6 +60,31 @@ TEST_P(Isolate, UncongestedTrafficPasses) {
     EXPECT_EQ(rig.flows(), 0U);
     EXPECT_TRUE(rig.counters().empty());
     EXPECT_EQ(rig.settings().gen, 0U);
+}
+
+TEST_P(Isolate, PanicLetsEveryPacketPassUntouched) {
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key(7)), SPILLWAY_EDIT_DONE);
+    rig.hold(normal, above);
+    const spillway_flow before = rig.flow(key(7)).value();
+    const spillway_queue queue = rig.queue();
+    const auto passes_all = [&] {
+        for (const std::uint16_t sport : {std::uint16_t{7}, std::uint16_t{8}}) // marked, and to be marked
+            EXPECT_EQ(priority(udp(sport), {.priority = 6, .ingress_ifindex = rig.other_ifindex()}), 6U);
+        priority((Ethernet{} / IPv4{.header_words = 2} / Udp{}).bytes());
+    };
+    rig.settings().panic = 1;
+    passes_all();
+    EXPECT_EQ(std::memcmp(&rig.flow(key(7)).value(), &before, sizeof(before)), 0);
+    EXPECT_EQ(std::memcmp(&rig.queue(), &queue, sizeof(queue)), 0);
+    EXPECT_EQ(rig.flows(), 1U);
+    EXPECT_FALSE(rig.upstream(key(8)));
+    EXPECT_TRUE(rig.events().empty());
+    EXPECT_TRUE(rig.counters().empty());
+
+    rig.settings().panic = 0;
+    EXPECT_EQ(priority(udp(7), {.priority = 6}), isolation);
+    EXPECT_EQ(priority(udp(8), {.priority = 6}), isolation);
+    EXPECT_EQ(rig.flows(), 2U);
 }
 
 TEST_P(Isolate, OneWaterlineIsJudgedWithThePacketItself) {

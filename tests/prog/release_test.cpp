@@ -103,6 +103,28 @@ TEST_P(Release, NotWhilePacketsOfTheFlowWait) {
     EXPECT_FALSE(there());
 }
 
+// What passed while nothing was isolated waits in the normal queue: it is no reason to keep the flow
+// isolated, and none to release it before its isolated packets have left.
+TEST_P(Release, WaitsForWhatWasIsolatedBeforeAPanic) {
+    holds(5000);
+    EXPECT_TRUE(isolated());
+    const std::uint64_t isolated_before = flow.packets;
+    rig.settings().panic = 1;
+    EXPECT_FALSE(again());
+    EXPECT_FALSE(again());
+    EXPECT_EQ(flow.packets, isolated_before);
+    EXPECT_EQ(flow.state, SPILLWAY_STATE_DRAINING);
+    rig.settings().panic = 0;
+    EXPECT_TRUE(again()) << "its packets still wait";
+    holds(0);
+    rig.settings().panic = 1;
+    EXPECT_FALSE(again());
+    EXPECT_TRUE(there()) << "a panic releases nothing";
+    rig.settings().panic = 0;
+    EXPECT_FALSE(again());
+    EXPECT_FALSE(there());
+}
+
 TEST_P(Release, NotWhileAReasonHolds) {
     holds(0);
     struct Case {

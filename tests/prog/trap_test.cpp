@@ -156,6 +156,16 @@ TEST_P(Trap, UnservedPortTakesNothing) {
     EXPECT_TRUE(rig.counters().empty());
 }
 
+TEST_P(Trap, PanicTakesNothing) {
+    rig.settings().panic = 1;
+    EXPECT_FALSE(taken(cip()));
+    EXPECT_FALSE(taken(frame(Raw{.content = {0x01, 1}})));
+    EXPECT_TRUE(rig.counters().empty());
+    EXPECT_TRUE(rig.events().empty());
+    rig.settings().panic = 0;
+    EXPECT_TRUE(taken(cip()));
+}
+
 TEST_P(Trap, MalformedOnesAreTakenAndCounted) {
     struct Case {
         const char *what;
