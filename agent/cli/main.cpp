@@ -144,36 +144,27 @@ void add_unmark(CLI::App &app, CommandLine &line) {
 }
 
 void add_setup(CLI::App &app, CommandLine &line) {
-    CLI::App *command = add_command(app, line, "setup", "Make the recommended qdisc tree of a port",
-                                    [&line] { return problems_of(setup_port(line.setup, std::cout)); });
+    CLI::App *command = add_command(app, line, "setup", "Make the recommended qdisc tree of a port", [&line] {
+        line.setup.netns = line.context.network_namespace.value_or("");
+        return problems_of(setup_port(line.setup, std::cout));
+    });
     command->add_option("PORT", line.setup.port, "the port")->type_name("")->required();
-    command->add_option("--rate", line.setup.rate, "a little below the link's rate, as tc writes it")
+    command->add_option("--kind", line.setup.kind, "htb, prio or ets")->type_name("KIND")->default_str("htb");
+    command->add_option("--rate", line.setup.rate, "htb: a little below the link's rate, as tc writes it")
         ->type_name("RATE");
     command->add_flag("--dry-run", line.setup.dry_run, "only print the tc commands");
     command->add_flag("--force", line.setup.force, "replace a tree that setup did not make");
     command->footer(
-        "Prints the tc commands and runs them: an HTB with class 1:10 for normal traffic, 1:20 for\n"
-        "isolated flows and 1:5 for congestion isolation packets. What is there already stays.\n\n"
+        "Prints the tc commands and runs them; what is there already stays. The classes of\n"
+        "  htb        1:5 congestion isolation packets, 1:10 normal traffic, 1:20 isolated flows\n"
+        "  prio, ets  1:1, 1:2 and 1:3 for the same\n"
+        "htb sends at RATE at most, so that packets wait here and not in the driver. prio and ets\n"
+        "have no rate: packets wait only while the device takes no more. prio sends isolated flows\n"
+        "nothing while there is other traffic; ets and htb keep half a percent for them.\n\n"
         "Examples:\n"
         "  spillway setup eth1 --rate 950mbit --dry-run\n"
-        "  spillway setup eth1 --rate 950mbit");
-}
-
-void add_panic(CLI::App &app, CommandLine &line) {
-    CLI::App *command = add_command(app, line, "panic", "Let every packet pass untouched, at once",
-                                    [&line] { return problems_of(run_panic(line.context)); });
-    command->footer(
-        "Nothing is isolated, marked, rewritten, trapped or learned, and no CIP is sent, whether the\n"
-        "agent runs or not and however often it starts, until `spillway resume`.\n\n"
-        "Example:\n"
-        "  spillway panic");
-}
-
-void add_resume(CLI::App &app, CommandLine &line) {
-    CLI::App *command = add_command(app, line, "resume", "End a panic",
-                                    [&line] { return problems_of(run_resume(line.context)); });
-    command->footer("Example:\n"
-                    "  spillway resume");
+        "  spillway setup eth1 --rate 950mbit\n"
+        "  spillway setup eth1 --kind ets");
 }
 
 void add_purge(CLI::App &app, CommandLine &line) {
@@ -223,8 +214,6 @@ int parse_and_run(int argc, char **argv) {
     add_mark(app, line);
     add_unmark(app, line);
     add_setup(app, line);
-    add_panic(app, line);
-    add_resume(app, line);
     add_purge(app, line);
     try {
         app.parse(argc, argv);

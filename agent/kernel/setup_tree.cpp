@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <linux/capability.h>
 #include <linux/pkt_sched.h>
 #include <net/if_arp.h>
@@ -32,30 +33,66 @@ constexpr uint32_t fifo_limit = 1000;             // packets in each leaf
 // complains.
 constexpr uint32_t quantum = 65536;
 
+// What ets lets its bands send in a turn, in bytes: of 200 packets one is isolated.
+constexpr uint32_t isolation_turn = 1514;
+constexpr uint32_t normal_turn = 199 * isolation_turn;
+
 constexpr TcHandle root_qdisc = tc_handle(1, 0);
 constexpr TcHandle port_class = tc_handle(1, 1);
 constexpr TcHandle cip_class = tc_handle(1, 0x5);
 constexpr TcHandle normal_class = tc_handle(1, 0x10);
 constexpr TcHandle isolation_class = tc_handle(1, 0x20);
 
-struct ClassSpec {
+struct HtbSpec {
     TcHandle handle;
     HtbClass htb;
-    TcHandle leaf; // 0: an inner class
 };
 
 /// The classes for a port of `rate` bit/s, parents first. Whole bytes per second, as HTB counts.
-std::array<ClassSpec, 4> class_specs(uint64_t rate) {
+std::array<HtbSpec, 4> htb_specs(uint64_t rate) {
     const auto whole_bytes = [](uint64_t bits) { return bits / 8 * 8; };
     const uint64_t full = whole_bytes(rate);
     const uint64_t share = whole_bytes(rate / 200);
     const auto htb = [full](uint32_t prio, uint64_t guaranteed) {
         return HtbClass{.prio = prio, .rate = guaranteed, .ceil = full, .quantum = quantum};
     };
-    return {{{port_class, htb(0, full), 0},
-             {cip_class, htb(0, share), tc_handle(0x5, 0)},
-             {normal_class, htb(1, full - 2 * share), tc_handle(0x10, 0)},
-             {isolation_class, htb(2, share), tc_handle(0x20, 0)}}};
+    return {{{port_class, htb(0, full)},
+             {cip_class, htb(0, share)},
+             {normal_class, htb(1, full - 2 * share)},
+             {isolation_class, htb(2, share)}}};
+}
+
+/// The bands of prio and ets: CIPs, normal traffic, isolated flows. What names no class is normal.
+Bands bands_of(SetupKind kind) {
+    Bands bands{.count = 3};
+    bands.strict = kind == SetupKind::ets ? 1 : bands.count;
+    if (kind == SetupKind::ets)
+        bands.quanta = {normal_turn, isolation_turn};
+    bands.priomap.fill(1);
+    return bands;
+}
+
+struct LeafSpec {
+    TcHandle classid;
+    TcHandle handle;
+};
+
+/// The FIFOs of a tree, the one served first in front.
+std::array<LeafSpec, 3> leaf_specs(SetupKind kind) {
+    if (kind == SetupKind::htb)
+        return {{{cip_class, tc_handle(0x5, 0)},
+                 {normal_class, tc_handle(0x10, 0)},
+                 {isolation_class, tc_handle(0x20, 0)}}};
+    return {{{tc_handle(1, 1), tc_handle(0x11, 0)},
+             {tc_handle(1, 2), tc_handle(0x12, 0)},
+             {tc_handle(1, 3), tc_handle(0x13, 0)}}};
+}
+
+constexpr std::array kind_names{std::pair{"htb", SetupKind::htb}, std::pair{"prio", SetupKind::prio},
+                                std::pair{"ets", SetupKind::ets}};
+
+std::string kind_name(SetupKind kind) {
+    return std::ranges::find(kind_names, kind, &std::pair<const char *, SetupKind>::second)->first;
 }
 
 std::string rate_text(uint64_t bits) {
@@ -107,48 +144,73 @@ const TcClass *find_class(const TcTree &tree, TcHandle handle) {
     return found == tree.classes.end() ? nullptr : &*found;
 }
 
-/// The tree that setup makes, whatever its rates.
-bool has_our_shape(const TcTree &tree) {
-    const Qdisc *root = find_root(tree);
-    if (root == nullptr || root->kind != "htb" || root->handle != root_qdisc ||
-        root->htb_default != tc_minor(normal_class))
-        return false;
-    const auto specs = class_specs(rate_min);
-    const bool classes = std::ranges::all_of(specs, [&tree](const ClassSpec &spec) {
-        const TcClass *found = find_class(tree, spec.handle);
-        const TcHandle parent = spec.handle == port_class ? tc_root : port_class;
-        if (found == nullptr || found->parent != parent || !found->htb || found->htb->prio != spec.htb.prio)
-            return false;
-        return spec.leaf == 0 || std::ranges::any_of(tree.qdiscs, [&spec](const Qdisc &leaf) {
-                   return leaf.parent == spec.handle && leaf.handle == spec.leaf && leaf.kind == "pfifo" &&
-                          leaf.fifo_limit == fifo_limit;
-               });
+bool has_leaf(const TcTree &tree, const LeafSpec &spec) {
+    return std::ranges::any_of(tree.qdiscs, [&spec](const Qdisc &leaf) {
+        return leaf.parent == spec.classid && leaf.handle == spec.handle && leaf.kind == "pfifo" &&
+               leaf.fifo_limit == fifo_limit;
     });
-    const auto qdiscs = std::ranges::count_if(tree.qdiscs, on_egress);
-    return classes && tree.classes.size() == specs.size() && qdiscs == static_cast<long>(specs.size());
 }
 
-std::vector<SetupPlan::Step> creation(const std::string &port, const TcTree &tree, uint64_t rate) {
+bool has_htb_class(const TcTree &tree, const HtbSpec &spec) {
+    const TcClass *found = find_class(tree, spec.handle);
+    return found != nullptr && found->parent == (spec.handle == port_class ? tc_root : port_class) &&
+           found->htb && found->htb->prio == spec.htb.prio;
+}
+
+/// The tree that setup makes, whatever its rates.
+bool has_shape(const TcTree &tree, SetupKind kind) {
+    const Qdisc *root = find_root(tree);
+    if (root == nullptr || root->kind != kind_name(kind) || root->handle != root_qdisc)
+        return false;
+    const auto leaves = leaf_specs(kind);
+    if (std::ranges::count_if(tree.qdiscs, on_egress) != static_cast<long>(leaves.size() + 1) ||
+        !std::ranges::all_of(leaves, [&tree](const LeafSpec &spec) { return has_leaf(tree, spec); }))
+        return false;
+    if (kind != SetupKind::htb)
+        return root->bands == bands_of(kind);
+    const auto classes = htb_specs(rate_min);
+    return root->htb_default == tc_minor(normal_class) && tree.classes.size() == classes.size() &&
+           std::ranges::all_of(classes, [&tree](const HtbSpec &spec) { return has_htb_class(tree, spec); });
+}
+
+/// The root qdisc's own words in `tc qdisc replace`.
+Command root_words(SetupKind kind) {
+    if (kind == SetupKind::htb)
+        return {"htb", "default", fmt::format("{:x}", tc_minor(normal_class))};
+    const Bands bands = bands_of(kind);
+    Command words{kind_name(kind), "bands", fmt::to_string(bands.count)};
+    if (kind == SetupKind::ets) {
+        words.insert(words.end(), {"strict", fmt::to_string(bands.strict), "quanta"});
+        for (const uint32_t turn : bands.quanta)
+            words.push_back(fmt::to_string(turn));
+    }
+    words.emplace_back("priomap");
+    for (const uint8_t band : bands.priomap)
+        words.push_back(fmt::to_string(band));
+    return words;
+}
+
+std::vector<SetupPlan::Step> creation(const std::string &port, const TcTree &tree, const SetupTree &wanted) {
     std::vector<SetupPlan::Step> steps;
     // 'replace' swaps trees in one go, but would change a qdisc that already bears the handle in place.
     if (std::ranges::find(tree.qdiscs, root_qdisc, &Qdisc::handle) != tree.qdiscs.end())
         steps.push_back({{"tc", "qdisc", "del", "dev", port, "root"}, {}});
-    steps.push_back({{"tc", "qdisc", "replace", "dev", port, "root", "handle", tc_name(root_qdisc), "htb",
-                      "default", fmt::format("{:x}", tc_minor(normal_class))},
-                     {"tc", "qdisc", "del", "dev", port, "root"}});
-    for (const ClassSpec &spec : class_specs(rate)) {
-        steps.push_back({class_command("add", port, spec.handle, spec.htb), {}});
-        if (spec.leaf != 0)
-            steps.push_back({{"tc", "qdisc", "add", "dev", port, "parent", tc_name(spec.handle), "handle",
-                              tc_name(spec.leaf), "pfifo", "limit", fmt::to_string(fifo_limit)},
-                             {}});
-    }
+    Command root{"tc", "qdisc", "replace", "dev", port, "root", "handle", tc_name(root_qdisc)};
+    std::ranges::move(root_words(wanted.kind), std::back_inserter(root));
+    steps.push_back({std::move(root), {"tc", "qdisc", "del", "dev", port, "root"}});
+    if (wanted.kind == SetupKind::htb)
+        for (const HtbSpec &spec : htb_specs(wanted.rate))
+            steps.push_back({class_command("add", port, spec.handle, spec.htb), {}});
+    for (const LeafSpec &spec : leaf_specs(wanted.kind))
+        steps.push_back({{"tc", "qdisc", "add", "dev", port, "parent", tc_name(spec.classid), "handle",
+                          tc_name(spec.handle), "pfifo", "limit", fmt::to_string(fifo_limit)},
+                         {}});
     return steps;
 }
 
 std::vector<SetupPlan::Step> rate_change(const std::string &port, const TcTree &tree, uint64_t rate) {
     std::vector<SetupPlan::Step> steps;
-    for (const ClassSpec &spec : class_specs(rate)) {
+    for (const HtbSpec &spec : htb_specs(rate)) {
         const HtbClass &now = *find_class(tree, spec.handle)->htb;
         if (now != spec.htb)
             steps.push_back({class_command("change", port, spec.handle, spec.htb),
@@ -228,7 +290,10 @@ Result<std::string> run(const Command &command) {
         std::ranges::replace(said, '\n', ' ');
         const bool no_module = said.find("kind is unknown") != std::string::npos;
         return failed(0, said.empty() ? "it failed without a word" : said,
-                      no_module ? "load the kernel's queueing modules: modprobe -a sch_htb" : "");
+                      no_module
+                          ? "the kernel lacks this kind of qdisc; its module may be loaded by hand, e.g. "
+                            "modprobe sch_htb"
+                          : "");
     }
     return said;
 }
@@ -312,7 +377,7 @@ Result<uint64_t> parse_rate(std::string_view text) {
     return static_cast<uint64_t>(std::llround(bits));
 }
 
-Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, uint64_t rate, bool force) {
+Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, const SetupTree &wanted, bool force) {
     if (!port.ethernet())
         return fail(setup_error(port.name,
                                 port.arp_type == ARPHRD_LOOPBACK ? "the loopback device is no port"
@@ -322,32 +387,66 @@ Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, uint64_t 
     const bool kernel_default =
         root == nullptr || root->handle == 0; // whoever makes a qdisc gives it a handle
     if (kernel_default)
-        return SetupPlan{SetupPlan::Action::create, creation(port.name, tree, rate)};
-    if (has_our_shape(tree)) {
-        auto steps = rate_change(port.name, tree, rate);
+        return SetupPlan{SetupPlan::Action::create, creation(port.name, tree, wanted)};
+    if (has_shape(tree, wanted.kind)) {
+        if (wanted.kind != SetupKind::htb)
+            return SetupPlan{};
+        auto steps = rate_change(port.name, tree, wanted.rate);
         const auto action = steps.empty() ? SetupPlan::Action::nothing : SetupPlan::Action::change_rate;
         return SetupPlan{action, std::move(steps)};
     }
-    if (!force)
-        return fail(setup_error(
-            port.name,
-            fmt::format("the port has a qdisc tree that setup did not make, or that was changed since: {} {}",
-                        root->kind, tc_name(root->handle)),
-            "look at it with tc qdisc show; --force replaces it and drops what waits in it"));
-    return SetupPlan{SetupPlan::Action::create, creation(port.name, tree, rate)};
+    if (force)
+        return SetupPlan{SetupPlan::Action::create, creation(port.name, tree, wanted)};
+    for (const auto &[name, kind] : kind_names)
+        if (has_shape(tree, kind))
+            return fail(
+                setup_error(port.name, fmt::format("the port has the tree of --kind {} already", name),
+                            "--force replaces it and drops what waits in it; its classes have other names"));
+    return fail(setup_error(
+        port.name,
+        fmt::format("the port has a qdisc tree that setup did not make, or that was changed since: {} {}",
+                    root->kind, tc_name(root->handle)),
+        "look at it with tc qdisc show; --force replaces it and drops what waits in it"));
 }
 
-Result<> setup_port(const SetupOptions &options, std::ostream &out) {
-    if (options.kind != "htb")
-        return fail(setup_error(options.port, fmt::format("unknown kind \"{}\"", options.kind),
-                                "allowed: htb", ErrorKind::usage));
-    if (options.rate.empty())
-        return fail(setup_error(options.port, "htb needs the rate of the port",
-                                "give a rate a little below the link's: --rate 200mbit", ErrorKind::usage));
-    const auto rate = parse_rate(options.rate);
-    if (!rate)
-        return fail(rate.error());
+namespace {
 
+Result<SetupTree> wanted_tree(const SetupOptions &options) {
+    const auto refused = [&options](std::string detail, std::string hint) {
+        return fail(setup_error(options.port, std::move(detail), std::move(hint), ErrorKind::usage));
+    };
+    const auto *const kind = std::ranges::find_if(
+        kind_names, [&options](const auto &known) { return options.kind == known.first; });
+    if (kind == kind_names.end())
+        return refused(fmt::format("unknown kind \"{}\"", options.kind), "allowed: htb, prio, ets");
+    if (kind->second != SetupKind::htb) {
+        if (!options.rate.empty())
+            return refused(fmt::format("{} has no rate: it sends what the device takes", options.kind),
+                           "leave --rate out, or use --kind htb");
+        return SetupTree{.kind = kind->second};
+    }
+    if (options.rate.empty())
+        return refused("htb needs the rate of the port",
+                       "give a rate a little below the link's: --rate 200mbit");
+    auto rate = parse_rate(options.rate);
+    if (!rate)
+        return fail(std::move(rate.error()));
+    return SetupTree{.kind = SetupKind::htb, .rate = *rate};
+}
+
+/// The command as a shell outside the network namespace takes it.
+std::string shown(Command command, const std::string &netns) {
+    if (!netns.empty())
+        command.insert(command.begin() + 1, {"-n", netns});
+    return fmt::format("{}", fmt::join(command, " "));
+}
+
+} // namespace
+
+Result<> setup_port(const SetupOptions &options, std::ostream &out) {
+    const auto wanted = wanted_tree(options);
+    if (!wanted)
+        return fail(wanted.error());
     auto netlink = Netlink::open();
     if (!netlink)
         return fail(netlink.error());
@@ -360,17 +459,18 @@ Result<> setup_port(const SetupOptions &options, std::ostream &out) {
     const auto tree = netlink->tree(port->ifindex);
     if (!tree)
         return fail(tree.error());
-    const auto plan = plan_setup(*port, *tree, *rate, options.force);
+    const auto plan = plan_setup(*port, *tree, *wanted, options.force);
     if (!plan)
         return fail(plan.error());
 
     if (plan->action == SetupPlan::Action::nothing) {
-        out << fmt::format("{}: has this tree at {} already; nothing to do\n", options.port,
-                           rate_text(*rate));
+        const std::string at =
+            wanted->kind == SetupKind::htb ? fmt::format(" at {}", rate_text(wanted->rate)) : "";
+        out << fmt::format("{}: has this tree{} already; nothing to do\n", options.port, at);
         return {};
     }
     for (const SetupPlan::Step &step : plan->steps)
-        out << fmt::format("{}\n", fmt::join(step.run, " "));
+        out << shown(step.run, options.netns) << '\n';
     if (options.dry_run)
         return {};
     if (!may_change_network())

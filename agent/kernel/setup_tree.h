@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `spillway setup`: the recommended qdisc tree of a port, made with the host's tc.
 ///
-///     1: htb default 10
-///     └─ 1:1   rate R                    the port
-///        ├─ 1:5   0.5 % of R, prio 0     congestion isolation packets
-///        ├─ 1:10  the rest,   prio 1     normal traffic
-///        └─ 1:20  0.5 % of R, prio 2     isolated flows
+///     --kind htb (rate R)                        --kind prio, ets
+///     1: htb default 10                          1: prio or ets
+///     └─ 1:1   rate R                            ├─ 1:1  congestion isolation packets
+///        ├─ 1:5   0.5 % of R, prio 0  CIPs       ├─ 1:2  normal traffic
+///        ├─ 1:10  the rest,   prio 1  normal     └─ 1:3  isolated flows
+///        └─ 1:20  0.5 % of R, prio 2  isolated
 ///
-/// Every class may use the whole rate; the leaves are FIFOs of 1000 packets. A tree of this shape counts as
-/// made by setup, whatever its rates: giving another rate changes its classes and drops nothing.
+/// The leaves are FIFOs of 1000 packets, so that it can be known when a flow's packets have left. Every class
+/// of the HTB may use the whole rate. prio and ets have no rate: packets wait there only while the device
+/// takes no more. prio starves isolated flows while there is other traffic; ets keeps them 0.5 % of it.
+///
+/// A tree of this shape counts as made by setup, whatever its rates: giving another rate changes its classes
+/// and drops nothing.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +36,14 @@ namespace spillway {
 /// The arguments of one program run, its name first.
 using Command = std::vector<std::string>;
 
+enum class SetupKind { htb, prio, ets };
+
+/// What the user wants of a port.
+struct SetupTree {
+    SetupKind kind = SetupKind::htb;
+    uint64_t rate = 0; ///< htb: bit/s
+};
+
 struct SetupPlan {
     enum class Action { nothing, create, change_rate };
     struct Step {
@@ -41,21 +54,22 @@ struct SetupPlan {
     std::vector<Step> steps;
 };
 
-/// What `setup` would do to a port as it stands; pure. `rate` in bit/s. Refuses ports that are not Ethernet
-/// and, without `force`, a qdisc tree that somebody else made.
-[[nodiscard]] Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, uint64_t rate,
+/// What `setup` would do to a port as it stands; pure. Refuses ports that are not Ethernet and, without
+/// `force`, a qdisc tree that somebody else made, or that setup made of another kind.
+[[nodiscard]] Result<SetupPlan> plan_setup(const LinkInfo &port, const TcTree &tree, const SetupTree &wanted,
                                            bool force);
 
 struct SetupOptions {
     std::string port;
     std::string kind = "htb";
-    std::string rate; ///< as given by the user; empty = not given
+    std::string rate;  ///< as given by the user; empty = not given
+    std::string netns; ///< network namespace that this thread has entered; for the commands shown
     bool dry_run = false;
     bool force = false;
 };
 
-/// Plans, prints the commands to `out`, and runs them unless `dry_run`. When one fails, what was done before
-/// it is taken back; only a tree replaced by force is gone for good.
+/// Plans, prints the commands to `out`, ready to be pasted, and runs them unless `dry_run`. When one fails,
+/// what was done before it is taken back; only a tree replaced by force is gone for good.
 [[nodiscard]] Result<> setup_port(const SetupOptions &options, std::ostream &out);
 
 } // namespace spillway

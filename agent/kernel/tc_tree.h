@@ -3,6 +3,7 @@
 /// in which qdisc a class's packets wait, and whether one class is served after another ('below', R4e).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <expected>
 #include <optional>
@@ -39,6 +40,16 @@ struct TcCounters {
     uint32_t drops = 0;
 };
 
+/// How prio and ets serve their bands, the first one first.
+struct Bands {
+    uint32_t count = 0;
+    uint32_t strict = 0;               ///< ets: bands served before all others; prio: all are
+    std::vector<uint32_t> quanta{};    ///< ets: bytes in a turn of each band that is not strict
+    std::array<uint8_t, 16> priomap{}; ///< band, from 0, of packets whose priority names no class
+
+    bool operator==(const Bands &) const = default;
+};
+
 struct Qdisc {
     std::string kind{};  ///< "htb", "pfifo", …
     TcHandle handle = 0; ///< 0 for a default qdisc and for HTB's default child
@@ -46,6 +57,7 @@ struct Qdisc {
     TcCounters counters{};
     std::optional<uint32_t> htb_default{}; ///< HTB: minor number of the class for unclassified packets
     std::optional<uint32_t> fifo_limit{};  ///< pfifo, bfifo, pfifo_head_drop: packets or bytes
+    std::optional<Bands> bands{};          ///< prio, ets
 };
 
 /// What HTB says about a class. Rates in bit/s.

@@ -554,6 +554,15 @@ TEST_F(SetupTest, DryRunChangesNothing) {
     EXPECT_EQ(find_root(tree("p0"))->kind, "noqueue");
 }
 
+TEST_F(SetupTest, PrintsCommandsThatCanBePastedOutsideTheNamespace) {
+    std::ostringstream out;
+    const auto done = setup_port({.port = "p0", .rate = "200mbit", .netns = "sw1", .dry_run = true}, out);
+    ASSERT_TRUE(done) << done.error().text();
+    EXPECT_THAT(out.str(),
+                testing::StartsWith("tc -n sw1 qdisc replace dev p0 root handle 1: htb default 10\n"));
+    EXPECT_EQ(std::ranges::count(out.str(), '\n'), 8);
+}
+
 TEST_F(SetupTest, TakesBackAHalfMadeTree) {
     const FailingTc failing("1:20");
     const Outcome outcome = setup("200mbit");
@@ -591,9 +600,15 @@ TEST_F(SetupTest, NamesTheRemedyForWhatIsMissing) {
     EXPECT_EQ(error(setup("")).kind, ErrorKind::usage);
     EXPECT_THAT(error(setup("")).hint, HasSubstr("--rate"));
     std::ostringstream out;
-    const auto kind = setup_port({.port = "p0", .kind = "prio", .rate = "1gbit"}, out);
-    ASSERT_FALSE(kind);
-    EXPECT_EQ(kind.error().kind, ErrorKind::usage);
+    for (const auto &[kind, sentence] :
+         {std::pair{"prio", "prio has no rate"}, {"ets", "ets has no rate"}, {"hfsc", "unknown kind"}}) {
+        const auto refused = setup_port({.port = "p0", .kind = kind, .rate = "1gbit"}, out);
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().kind, ErrorKind::usage);
+        EXPECT_THAT(refused.error().text(), HasSubstr(sentence));
+        EXPECT_THAT(refused.error().text(), HasSubstr("HINT: "));
+    }
+    EXPECT_EQ(out.str(), "");
 
     const std::string path = std::getenv("PATH");
     ::setenv("PATH", "/nonexistent", 1);

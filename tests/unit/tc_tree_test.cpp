@@ -323,7 +323,7 @@ TEST(ParseRate, RefusesTheRestAsUsage) {
 TEST(PlanSetup, MakesTheTreeOnADefaultQdisc) {
     for (const char *kind : {"noqueue", "pfifo_fast", "fq_codel", "mq"}) {
         const TcTree tree{.ifindex = 7, .qdiscs = {qdisc(kind, 0, tc_root)}, .classes = {}};
-        const auto plan = plan_setup(ethernet_port(), tree, 200'000'000, false);
+        const auto plan = plan_setup(ethernet_port(), tree, {.rate = 200'000'000}, false);
         ASSERT_TRUE(plan) << kind;
         EXPECT_EQ(plan->action, SetupPlan::Action::create);
         EXPECT_THAT(lines(*plan),
@@ -332,35 +332,35 @@ TEST(PlanSetup, MakesTheTreeOnADefaultQdisc) {
                                 "ceil 200mbit cburst 25000 prio 0 quantum 65536",
                                 "tc class add dev eth1 parent 1:1 classid 1:5 htb rate 1mbit burst 1600 "
                                 "ceil 200mbit cburst 25000 prio 0 quantum 65536",
-                                "tc qdisc add dev eth1 parent 1:5 handle 5: pfifo limit 1000",
                                 "tc class add dev eth1 parent 1:1 classid 1:10 htb rate 198mbit burst 25000 "
                                 "ceil 200mbit cburst 25000 prio 1 quantum 65536",
-                                "tc qdisc add dev eth1 parent 1:10 handle 10: pfifo limit 1000",
                                 "tc class add dev eth1 parent 1:1 classid 1:20 htb rate 1mbit burst 1600 "
                                 "ceil 200mbit cburst 25000 prio 2 quantum 65536",
+                                "tc qdisc add dev eth1 parent 1:5 handle 5: pfifo limit 1000",
+                                "tc qdisc add dev eth1 parent 1:10 handle 10: pfifo limit 1000",
                                 "tc qdisc add dev eth1 parent 1:20 handle 20: pfifo limit 1000"));
         EXPECT_THAT(plan->steps.front().undo, ElementsAre("tc", "qdisc", "del", "dev", "eth1", "root"));
     }
 }
 
 TEST(PlanSetup, RatesAreWholeBytesAndNeverExceedTheWhole) {
-    const auto plan = plan_setup(ethernet_port(), TcTree{}, 333'333'333, false);
+    const auto plan = plan_setup(ethernet_port(), TcTree{}, {.rate = 333'333'333}, false);
     ASSERT_TRUE(plan);
     const auto all = lines(*plan);
     EXPECT_THAT(all[1], HasSubstr("rate 333333328bit burst 41666 ceil 333333328bit cburst 41666"));
     EXPECT_THAT(all[2], HasSubstr("rate 1666664bit burst 1600 ceil 333333328bit"));
-    EXPECT_THAT(all[4], HasSubstr("rate 330mbit burst 41666 ceil 333333328bit"));
+    EXPECT_THAT(all[3], HasSubstr("rate 330mbit burst 41666 ceil 333333328bit"));
 }
 
 TEST(PlanSetup, DoesNothingTwice) {
-    const auto plan = plan_setup(ethernet_port(), setup_tree_200mbit(), 200'000'000, false);
+    const auto plan = plan_setup(ethernet_port(), setup_tree_200mbit(), {.rate = 200'000'000}, false);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->action, SetupPlan::Action::nothing);
     EXPECT_TRUE(plan->steps.empty());
 }
 
 TEST(PlanSetup, ChangesOnlyClassesForAnotherRate) {
-    const auto plan = plan_setup(ethernet_port(), setup_tree_200mbit(), 1'000'000'000, false);
+    const auto plan = plan_setup(ethernet_port(), setup_tree_200mbit(), {.rate = 1'000'000'000}, false);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->action, SetupPlan::Action::change_rate);
     EXPECT_THAT(lines(*plan),
@@ -388,11 +388,11 @@ TEST(PlanSetup, RefusesAnyOtherTreeWithoutForce) {
     others[6].classes.pop_back();
     others[7] = TcTree{.ifindex = 7, .qdiscs = {qdisc("pfifo", 0x80010000, tc_root)}, .classes = {}};
     for (size_t i = 0; i < others.size(); ++i) {
-        const auto plan = plan_setup(ethernet_port(), others[i], 200'000'000, false);
+        const auto plan = plan_setup(ethernet_port(), others[i], {.rate = 200'000'000}, false);
         ASSERT_FALSE(plan) << i;
         EXPECT_EQ(plan.error().kind, ErrorKind::failed) << i;
         EXPECT_THAT(plan.error().hint, HasSubstr("--force")) << i;
-        const auto forced = plan_setup(ethernet_port(), others[i], 200'000'000, true);
+        const auto forced = plan_setup(ethernet_port(), others[i], {.rate = 200'000'000}, true);
         ASSERT_TRUE(forced) << i;
         EXPECT_EQ(forced->action, SetupPlan::Action::create) << i;
         // A tree under the same handle must go first; another is swapped at once.
@@ -402,11 +402,76 @@ TEST(PlanSetup, RefusesAnyOtherTreeWithoutForce) {
     }
 }
 
+/// What `setup PORT --kind KIND` leaves behind.
+TcTree band_tree(const std::string &kind, Bands bands) {
+    bands.count = 3;
+    bands.priomap.fill(1);
+    TcTree tree{.ifindex = 7,
+                .qdiscs = {qdisc(kind, 0x10000, tc_root), fifo(0x110000, 0x10001), fifo(0x120000, 0x10002),
+                           fifo(0x130000, 0x10003)},
+                .classes = {band(kind, 0x10001), band(kind, 0x10002), band(kind, 0x10003)}};
+    tree.qdiscs[0].bands = bands;
+    return tree;
+}
+TcTree prio_tree() {
+    return band_tree("prio", {.strict = 3});
+}
+TcTree ets_tree() {
+    return band_tree("ets", {.strict = 1, .quanta = {301286, 1514}});
+}
+
+TEST(PlanSetup, MakesBands) {
+    const std::string to_normal = " priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
+    for (const auto &[kind, root] :
+         {std::pair{SetupKind::prio, "prio bands 3" + to_normal},
+          {SetupKind::ets, "ets bands 3 strict 1 quanta 301286 1514" + to_normal}}) {
+        const auto plan = plan_setup(ethernet_port(), TcTree{}, {.kind = kind}, false);
+        ASSERT_TRUE(plan);
+        EXPECT_THAT(lines(*plan),
+                    ElementsAre("tc qdisc replace dev eth1 root handle 1: " + root,
+                                "tc qdisc add dev eth1 parent 1:1 handle 11: pfifo limit 1000",
+                                "tc qdisc add dev eth1 parent 1:2 handle 12: pfifo limit 1000",
+                                "tc qdisc add dev eth1 parent 1:3 handle 13: pfifo limit 1000"));
+    }
+}
+
+TEST(PlanSetup, KnowsItsBandsAgain) {
+    for (const auto &[kind, tree] : {std::pair{SetupKind::prio, prio_tree()}, {SetupKind::ets, ets_tree()}}) {
+        const auto plan = plan_setup(ethernet_port(), tree, {.kind = kind}, false);
+        ASSERT_TRUE(plan) << plan.error().text();
+        EXPECT_EQ(plan->action, SetupPlan::Action::nothing);
+        EXPECT_TRUE(check_below(tree, 0x10003, 0x10002));
+        EXPECT_TRUE(check_below(tree, 0x10002, 0x10001));
+    }
+    std::vector<TcTree> others(4, ets_tree());
+    others[0].qdiscs[0].bands->quanta[1] = 100000;
+    others[1].qdiscs[0].bands->priomap[6] = 0;
+    others[2].qdiscs.pop_back();
+    others[3].qdiscs[2].kind = "fq_codel";
+    for (const TcTree &tree : others) {
+        const auto plan = plan_setup(ethernet_port(), tree, {.kind = SetupKind::ets}, false);
+        ASSERT_FALSE(plan);
+        EXPECT_THAT(plan.error().text(), HasSubstr("setup did not make"));
+    }
+}
+
+TEST(PlanSetup, ReplacesItsTreeByOneOfAnotherKindOnlyWithForce) {
+    const auto refused = plan_setup(ethernet_port(), setup_tree_200mbit(), {.kind = SetupKind::ets}, false);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().text(), HasSubstr("the tree of --kind htb already"));
+    const auto other = plan_setup(ethernet_port(), prio_tree(), {.kind = SetupKind::ets}, false);
+    ASSERT_FALSE(other);
+    EXPECT_THAT(other.error().text(), HasSubstr("the tree of --kind prio already"));
+    const auto forced = plan_setup(ethernet_port(), setup_tree_200mbit(), {.kind = SetupKind::ets}, true);
+    ASSERT_TRUE(forced);
+    EXPECT_EQ(lines(*forced).front(), "tc qdisc del dev eth1 root");
+}
+
 TEST(PlanSetup, RefusesWhatIsNotEthernet) {
     const LinkInfo loopback{.ifindex = 1, .name = "lo", .arp_type = 772};
     const LinkInfo tunnel{.ifindex = 2, .name = "tunl0", .arp_type = 768};
     for (const LinkInfo &port : {loopback, tunnel}) {
-        const auto plan = plan_setup(port, TcTree{}, 200'000'000, true);
+        const auto plan = plan_setup(port, TcTree{}, {.rate = 200'000'000}, true);
         ASSERT_FALSE(plan) << port.name;
         EXPECT_THAT(plan.error().text(), HasSubstr("HINT: ")) << port.name;
     }
