@@ -167,6 +167,23 @@ void add_setup(CLI::App &app, CommandLine &line) {
         "  spillway setup eth1 --kind ets");
 }
 
+void add_panic(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "panic", "Let every packet pass untouched, at once",
+                                    [&line] { return problems_of(run_panic(line.context)); });
+    command->footer(
+        "Nothing is isolated, marked, rewritten, trapped or learned, and no CIP is sent, whether the\n"
+        "agent runs or not and however often it starts, until `spillway resume`.\n\n"
+        "Example:\n"
+        "  spillway panic");
+}
+
+void add_resume(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "resume", "End a panic",
+                                    [&line] { return problems_of(run_resume(line.context)); });
+    command->footer("Example:\n"
+                    "  spillway resume");
+}
+
 void add_purge(CLI::App &app, CommandLine &line) {
     CLI::App *command = add_command(app, line, "purge", "Remove the instance's programs, links and maps",
                                     [&line] { return problems_of(run_purge(line.context)); });
@@ -214,6 +231,8 @@ int parse_and_run(int argc, char **argv) {
     add_mark(app, line);
     add_unmark(app, line);
     add_setup(app, line);
+    add_panic(app, line);
+    add_resume(app, line);
     add_purge(app, line);
     try {
         app.parse(argc, argv);
