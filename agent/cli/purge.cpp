@@ -20,24 +20,19 @@ std::unexpected<Error> cannot_remove(const std::filesystem::path &path, const st
     return fail(std::move(failure));
 }
 
-bool is_link(const std::string &name) {
-    return std::ranges::any_of(std::array{Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic},
-                               [&name](Hook hook) { return name.ends_with(link_name("", hook)); });
-}
-
-bool is_program(const std::string &name) {
+bool is_program(std::string_view name) {
     return name == "edit" || name == "edit_new"; // the latter for an instant, see Programs::load()
 }
 
-bool is_map(const std::string &name) {
+bool is_map(std::string_view name) {
     return std::ranges::find(map_names, name) != map_names.end();
 }
 
 /// Removes what is the instance's own from one of its folders, and the folder if nothing else is in it.
-Result<> empty(const std::filesystem::path &folder, bool (*ours)(const std::string &name)) {
+Result<> empty(const std::filesystem::path &folder, bool (*ours)(std::string_view name)) {
     std::error_code error; // a folder that is not there holds nothing
     for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
-        if (entry.is_directory(error) || !ours(entry.path().filename()))
+        if (entry.is_directory(error) || !ours(entry.path().filename().native()))
             continue;
         std::filesystem::remove(entry.path(), error);
         if (error)
@@ -77,7 +72,7 @@ Result<> run_purge(const Context &context) {
             remove_filters(*netlink, paths.instance, link.ifindex);
     // Links first: without them no program runs, and no map is written any more.
     for (auto &&done :
-         {empty(paths.links, is_link), empty(paths.progs, is_program), empty(paths.maps, is_map)})
+         {empty(paths.links, is_link_name), empty(paths.progs, is_program), empty(paths.maps, is_map)})
         if (!done)
             return done;
     std::filesystem::remove(paths.root, error);

@@ -9,6 +9,8 @@
 #include <linux/if_link.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -16,6 +18,8 @@
 
 namespace spillway {
 namespace {
+
+constexpr std::array hooks{Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic};
 
 std::string_view suffix(Hook hook) {
     switch (hook) {
@@ -71,6 +75,11 @@ std::string link_name(std::string_view port, Hook hook) {
     return name + "-" + std::string(suffix(hook));
 }
 
+bool is_link_name(std::string_view file) {
+    return std::ranges::any_of(hooks,
+                               [file](Hook hook) { return file.ends_with("-" + std::string(suffix(hook))); });
+}
+
 Result<> ensure_link(const Paths &paths, std::string_view port, int ifindex, Hook hook, int program_fd) {
     const std::filesystem::path pin = paths.links / link_name(port, hook);
     const Fd old(bpf_obj_get(pin.c_str()));
@@ -101,7 +110,7 @@ void remove_link(const Paths &paths, std::string_view port, Hook hook) {
 }
 
 void rename_links(const Paths &paths, std::string_view from, std::string_view to) {
-    for (const Hook hook : {Hook::egress, Hook::ingress, Hook::xdp_native, Hook::xdp_generic})
+    for (const Hook hook : hooks)
         ::renameat2(AT_FDCWD, (paths.links / link_name(from, hook)).c_str(), AT_FDCWD,
                     (paths.links / link_name(to, hook)).c_str(), RENAME_NOREPLACE);
 }
@@ -109,7 +118,7 @@ void rename_links(const Paths &paths, std::string_view from, std::string_view to
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep) {
     std::error_code ignored; // a directory that is gone holds no links
     for (const auto &entry : std::filesystem::directory_iterator(paths.links, ignored))
-        if (!keep.contains(entry.path().filename().string()))
+        if (const std::string name = entry.path().filename(); is_link_name(name) && !keep.contains(name))
             ::unlink(entry.path().c_str());
 }
 

@@ -16,6 +16,9 @@ enum class Hook { egress, ingress, xdp_native, xdp_generic };
 /// File name of a port's link: bpffs reserves dots, so `.` and `%` are written %2e and %25.
 [[nodiscard]] std::string link_name(std::string_view port, Hook hook);
 
+/// The file of a link; what else lies in the folder is somebody else's.
+[[nodiscard]] bool is_link_name(std::string_view file);
+
 /// Makes `program` run at the hook of the port. A pinned link of this very interface is updated in place, so
 /// that no packet meets no program; one of a former interface of that name is replaced. Other people's
 /// programs stay: an XDP program of somebody else is EBUSY.
@@ -28,7 +31,7 @@ void remove_link(const Paths &paths, std::string_view port, Hook hook);
 /// (two ports that swap names): then the link is made anew.
 void rename_links(const Paths &paths, std::string_view from, std::string_view to);
 
-/// Removes every link whose file name is not in `keep`.
+/// Removes every link of ours whose file name is not in `keep`.
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep);
 
 } // namespace spillway
