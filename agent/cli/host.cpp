@@ -81,10 +81,13 @@ Error problem(const std::string &port, std::string_view where, const TcRefusal &
 void check_queue(const std::string &port, const QueueConfig &queue, const TcTree &tree,
                  std::vector<Error> &problems) {
     const std::string where = "queue " + queue.queue_class.text();
-    if (const auto leaf = resolve_leaf(tree, queue.queue_class.handle); !leaf) {
-        problems.push_back(problem(port, where, leaf.error()));
+    const auto normal = resolve_leaf(tree, queue.queue_class.handle);
+    if (!normal) {
+        problems.push_back(problem(port, where, normal.error()));
         return;
     }
+    if (const auto readable = check_readable(tree, *normal); queue.waterline && !readable)
+        problems.push_back(problem(port, where, readable.error()));
     for (const ClassId isolate : queue.isolate_class) {
         if (const auto leaf = resolve_leaf(tree, isolate.handle); !leaf)
             problems.push_back(problem(port, where, leaf.error()));

@@ -295,6 +295,8 @@ Waiting PortTable::fill_queue(spillway_queue &queue, const QueueConfig &config, 
     const auto normal = resolve_leaf(tree, config.queue_class.handle);
     if (!normal)
         waiting = refused(normal.error());
+    else if (const auto readable = check_readable(tree, *normal); config.waterline && !readable)
+        waiting = refused(readable.error());
     std::vector<Leaf> isolation;
     for (const ClassId id : config.isolate_class) {
         if (waiting.reason != SPILLWAY_WAITING_NO)

@@ -62,8 +62,8 @@ struct SetupPlan {
 struct SetupOptions {
     std::string port;
     std::string kind = "htb";
-    std::string rate;  ///< as given by the user; empty = not given
-    std::string netns; ///< network namespace that this thread has entered; for the commands shown
+    std::string rate{};  ///< as given by the user; empty = not given
+    std::string netns{}; ///< network namespace that this thread has entered; for the commands shown
     bool dry_run = false;
     bool force = false;
 };

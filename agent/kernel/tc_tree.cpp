@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <linux/pkt_sched.h>
 
 namespace spillway {
 namespace {
@@ -35,12 +36,13 @@ std::expected<Leaf, TcRefusal> resolve_root(const TcTree &tree) {
     if (root == nullptr)
         return refuse(TcReason::no_class, "the port has no qdisc yet", "set the port up");
     if (root->kind == "noqueue")
-        return refuse(TcReason::noqueue, "the port's qdisc is noqueue: no packet ever waits in it",
-                      "make a queue first: spillway setup PORT --rate RATE");
+        return refuse(
+            TcReason::noqueue, "the port's qdisc is noqueue: no packet ever waits in it",
+            "make a queue first: spillway setup PORT --rate RATE; of a bond or bridge watch its members");
     if (root->kind == "mq" || root->kind == "mqprio")
         return refuse(TcReason::no_class,
                       fmt::format("the root qdisc is {}: packets wait in the queues below it", root->kind),
-                      "name a class below it");
+                      "use one tree for all of them: spillway setup PORT --rate RATE");
     return Leaf{tc_root, root->handle, tc_root, root->kind};
 }
 
@@ -56,6 +58,29 @@ std::vector<const TcClass *> holders(const TcTree &tree, TcHandle classid) {
         holder = qdisc == nullptr ? nullptr : find_class(tree, qdisc->parent);
     }
     return chain;
+}
+
+/// Kinds that give each transmit queue of the device a class of its own, numbered from 1.
+bool spreads_over_transmit_queues(std::string_view kind) {
+    return kind == "mq" || kind == "mqprio" || kind == "multiq" || kind == "taprio";
+}
+
+/// Refuses what holds only those packets that the device's choice of a transmit queue happens to send there.
+std::expected<void, TcRefusal> check_one_transmit_queue(const TcTree &tree, TcHandle classid) {
+    constexpr uint32_t first_traffic_class = TC_H_MIN_PRIORITY; // mqprio has classes of these, too
+    for (const TcClass *holder : holders(tree, classid)) {
+        const auto queues = std::ranges::count_if(tree.classes, [holder](const TcClass &one) {
+            return one.kind == holder->kind && tc_major(one.handle) == tc_major(holder->handle) &&
+                   tc_minor(one.handle) < first_traffic_class;
+        });
+        if (spreads_over_transmit_queues(holder->kind) && queues > 1)
+            return refuse(TcReason::no_class,
+                          fmt::format("{} has {} transmit queues with a queue each: which of them a packet "
+                                      "takes is not known when it is judged",
+                                      holder->kind, queues),
+                          "use one tree for all of them: spillway setup PORT --rate RATE");
+    }
+    return {};
 }
 
 /// Both in one qdisc, neither the same.
@@ -121,9 +146,11 @@ std::expected<Leaf, TcRefusal> resolve_leaf(const TcTree &tree, TcHandle classid
     if (found == nullptr) {
         const Qdisc *root = find_root(tree);
         if (root != nullptr && root->kind == "noqueue")
-            return refuse(TcReason::noqueue,
-                          fmt::format("there is no class {}: the port's qdisc is noqueue", tc_name(classid)),
-                          "make the classes first: spillway setup PORT --rate RATE");
+            return refuse(
+                TcReason::noqueue,
+                fmt::format("there is no class {}: the port's qdisc is noqueue", tc_name(classid)),
+                "make the classes first: spillway setup PORT --rate RATE; of a bond or bridge watch "
+                "its members");
         return refuse(TcReason::no_class, fmt::format("there is no class {}", tc_name(classid)),
                       "tc class show dev PORT lists the classes; spillway setup PORT --rate RATE makes them");
     }
@@ -132,6 +159,8 @@ std::expected<Leaf, TcRefusal> resolve_leaf(const TcTree &tree, TcHandle classid
             TcReason::no_class,
             fmt::format("class {} is an inner class: packets wait in its children", tc_name(classid)),
             "name a class without children");
+    if (auto one = check_one_transmit_queue(tree, classid); !one)
+        return std::unexpected(std::move(one.error()));
     // By parent, not by handle: a default child has handle 0 like every other default child.
     const Qdisc *leaf = find_child(tree, classid);
     if (leaf == nullptr)
@@ -168,6 +197,18 @@ std::expected<void, TcRefusal> check_below(const TcTree &tree, TcHandle isolate,
         TcReason::not_below,
         fmt::format("classes {} and {} share no qdisc that ranks them", tc_name(isolate), tc_name(queue)),
         "name two classes of one qdisc");
+}
+
+std::expected<void, TcRefusal> check_readable(const TcTree &tree, const Leaf &leaf) {
+    const TcClass *holder = leaf.classid == tc_root ? nullptr : find_class(tree, leaf.classid);
+    const bool lockless = holder == nullptr || spreads_over_transmit_queues(holder->kind);
+    if (leaf.kind == "pfifo_fast" && lockless)
+        return refuse(
+            TcReason::no_class,
+            "pfifo_fast counts by processor what waits in it, so that no packet can be judged by it",
+            "use pfifo: tc qdisc replace dev PORT root pfifo; or a tree with an isolation class: "
+            "spillway setup PORT --rate RATE");
+    return {};
 }
 
 bool fifo_like(std::string_view kind) {

@@ -109,9 +109,13 @@ struct TcRefusal {
 
 /// The leaf of class `classid`, or the root qdisc for tc_root.
 /// Refused: no such class or an inner class (no_class); noqueue; as root also mq and mqprio, whose own
-/// backlog the kernel only adds up for dumps (no_class). Every other root has a backlog of its own, classful
-/// or not.
+/// backlog the kernel only adds up for dumps (no_class); a class below mq, mqprio, multiq or taprio where the
+/// port has several transmit queues (no_class). Every other root has a backlog of its own, classful or not.
 [[nodiscard]] std::expected<Leaf, TcRefusal> resolve_leaf(const TcTree &tree, TcHandle classid);
+
+/// Success when each packet can be judged by what waits in `leaf`. Refused with no_class where the kernel
+/// counts that by processor: pfifo_fast as the root, or as a transmit queue's own.
+[[nodiscard]] std::expected<void, TcRefusal> check_readable(const TcTree &tree, const Leaf &leaf);
 
 /// Success when packets in `isolate` are served after packets in `queue` (design §9, R4e).
 /// The two are compared in the first qdisc that holds both in different classes. HTB: by the prio of the leaf

@@ -75,6 +75,42 @@ TEST(TcName, IsWhatTcPrints) {
 
 // ---- leaves
 
+TEST(ResolveLeaf, RefusesOneOfSeveralTransmitQueues) {
+    for (const char *kind : {"mq", "mqprio", "multiq", "taprio"}) {
+        TcTree tree{.ifindex = 7,
+                    .qdiscs = {qdisc(kind, 0x10000, tc_root), fifo(0x110000, 0x10001),
+                               fifo(0x120000, 0x10002), qdisc("htb", 0x120000, 0x10002),
+                               fifo(0x200000, 0x120010)},
+                    .classes = {band(kind, 0x10001), band(kind, 0x10002), band(kind, 0x1ffe0),
+                                htb_class(0x120010, tc_root, 1)}};
+        for (const TcHandle classid : {0x10001U, 0x120010U}) { // in it, and below it
+            const auto leaf = resolve_leaf(tree, classid);
+            ASSERT_FALSE(leaf) << kind;
+            EXPECT_EQ(leaf.error().reason, TcReason::no_class);
+            EXPECT_THAT(leaf.error().text, HasSubstr("has 2 transmit queues"));
+            EXPECT_THAT(leaf.error().hint, HasSubstr("spillway setup"));
+        }
+        std::erase_if(tree.classes, [](const TcClass &one) { return one.handle == 0x10002; });
+        EXPECT_TRUE(resolve_leaf(tree, 0x10001)) << "a single one takes all packets";
+    }
+}
+
+TEST(CheckReadable, RefusesPfifoFastWhereItCountsByProcessor) {
+    TcTree tree{.ifindex = 7,
+                .qdiscs = {qdisc("pfifo_fast", 0x10000, tc_root), qdisc("pfifo_fast", 0, 0x20001)},
+                .classes = {band("mq", 0x20001)}};
+    for (const TcHandle classid : {tc_root, 0x20001U}) {
+        const auto readable = check_readable(tree, *resolve_leaf(tree, classid));
+        ASSERT_FALSE(readable);
+        EXPECT_THAT(readable.error().text, HasSubstr("counts by processor"));
+        EXPECT_THAT(readable.error().hint, HasSubstr("root pfifo"));
+    }
+    tree.classes[0].kind = "prio"; // which takes the counters by processor away
+    EXPECT_TRUE(check_readable(tree, *resolve_leaf(tree, 0x20001)));
+    tree.qdiscs[0].kind = "fq_codel";
+    EXPECT_TRUE(check_readable(tree, *resolve_leaf(tree, tc_root)));
+}
+
 TEST(ResolveLeaf, FindsTheFifoOfAClass) {
     const auto leaf = resolve_leaf(setup_tree_200mbit(), 0x10020);
     ASSERT_TRUE(leaf);
