@@ -20,6 +20,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <stdexcept>
 
 namespace spillway::prog {
@@ -52,6 +54,22 @@ void batch(const std::string &program, const std::string &lines) {
 void remove_pins(const std::filesystem::path &root) {
     std::error_code ignored; // what is not there need not go
     std::filesystem::remove_all(root, ignored);
+}
+
+template <class Key>
+void remove_all(int map) {
+    Key key{};
+    while (bpf_map_get_next_key(map, nullptr, &key) == 0)
+        bpf_map_delete_elem(map, &key);
+}
+
+template <class Value>
+void clear_array(int map, std::uint32_t entries) {
+    std::vector<std::uint32_t> keys(entries);
+    std::iota(keys.begin(), keys.end(), 0U);
+    const std::vector<Value> values(entries);
+    if (const int error = bpf_map_update_batch(map, keys.data(), values.data(), &entries, nullptr); error != 0)
+        fail_with("clear a map", -error);
 }
 
 /// A new instance name; what killed tests left behind is taken away.
@@ -100,19 +118,55 @@ spillway_flow_key key_of(const std::string &text, std::uint32_t port) {
     return key;
 }
 
-Rig::Rig(Source source) : source_(source), paths_(""), ring_(nullptr, ring_buffer__free) {
+/// The kernel takes longer to verify the programs than a test lasts.
+struct Loaded {
+    explicit Loaded(Source source)
+        : paths(new_instance()), lock(must(lock_instance(paths))),
+          programs(must(Programs::load(paths, {.kernel_read = source == Source::kernel,
+                                               .ethertype = SPILLWAY_CIP_ETHERTYPE,
+                                               .flow_capacity = 16384}))),
+          maps(must(Maps::open(paths))), filter(bpf_obj_get((paths.maps / "filter").c_str())) {}
+    ~Loaded() { remove_pins(paths.root); }
+    Loaded(const Loaded &) = delete;
+    Loaded &operator=(const Loaded &) = delete;
+
+    void empty() {
+        const std::uint32_t abi = maps.settings()->abi;
+        *maps.settings() = {};
+        maps.settings()->abi = abi;
+        std::ranges::fill(maps.queues(), spillway_queue{});
+        std::ranges::fill(maps.ports(), spillway_port{});
+        remove_all<spillway_flow_key>(maps.flows_fd());
+        remove_all<spillway_flow_key>(maps.upstream_fd());
+        remove_all<spillway_counter_key>(maps.counters_fd());
+        clear_array<std::uint32_t>(filter.get(), SPILLWAY_FILTER_SLOTS);
+        clear_array<spillway_suspect>(maps.suspects_fd(), SPILLWAY_SUSPECTS);
+    }
+
+    Paths paths;
+    Fd lock;
+    Programs programs;
+    Maps maps;
+    Fd filter;
+};
+
+namespace {
+
+Loaded &loaded(Source source) {
     if (::geteuid() != 0)
         fail_with("tests of the BPF programs load them into the kernel: run as root");
     must(ensure_bpffs());
-    paths_ = Paths(new_instance());
+    static std::map<Source, Loaded> all;
+    return all.try_emplace(source, source).first->second;
+}
+
+} // namespace
+
+Rig::Rig(Source source)
+    : source_(source), loaded_(loaded(source)), maps_(&loaded_.maps), ring_(nullptr, ring_buffer__free) {
     make_ports();
-    lock_ = must(lock_instance(paths_));
     netlink_ = must(Netlink::open());
-    programs_ = must(Programs::load(paths_, {.kernel_read = source == Source::kernel,
-                                             .ethertype = SPILLWAY_CIP_ETHERTYPE,
-                                             .flow_capacity = 16384}));
-    maps_ = must(Maps::open(paths_));
-    filter_ = Fd(bpf_obj_get((paths_.maps / "filter").c_str()));
+    loaded_.empty();
     fill_maps();
     const auto take = [](void *rig, void *data, std::size_t) {
         static_cast<Rig *>(rig)->events_.push_back(*static_cast<const spillway_event *>(data));
@@ -121,15 +175,13 @@ Rig::Rig(Source source) : source_(source), paths_(""), ring_(nullptr, ring_buffe
     ring_.reset(ring_buffer__new(maps_->events_fd(), take, this, nullptr));
     if (!ring_)
         fail_with("open the event ring", errno);
+    events(); // those of an earlier rig
+    events_.clear();
     for (const std::uint32_t classid : {normal, second, isolation, second_isolation}) {
         if (source_ == Source::kernel)
             send(classid, 1000); // leaves at once, and puts the class into debt for the next minute
         hold(classid, 0);
     }
-}
-
-Rig::~Rig() {
-    remove_pins(paths_.root);
 }
 
 void Rig::make_ports() {
@@ -276,13 +328,21 @@ TcCounters Rig::counters(std::uint32_t classid) {
     fail_with(fmt::format("class {:x} has no leaf", classid));
 }
 
+int Rig::isolate_fd() const {
+    return loaded_.programs.isolate_fd();
+}
+
+int Rig::trap_fd() const {
+    return loaded_.programs.trap_fd();
+}
+
 Outcome Rig::isolate(const Bytes &packet, const Skb &skb, int repeat) const {
     __sk_buff context{};
     context.priority = skb.priority;
     context.ingress_ifindex = skb.ingress_ifindex;
     context.wire_len = skb.wire_len;
     context.ifindex = skb.ifindex != 0 ? skb.ifindex : ifindex_;
-    Run done = run_tc(programs_->isolate_fd(), packet, context, repeat);
+    Run done = run_tc(loaded_.programs.isolate_fd(), packet, context, repeat);
     return {.verdict = done.verdict, .priority = context.priority, .packet = std::move(done.packet)};
 }
 
@@ -290,7 +350,7 @@ Outcome Rig::ingress(const Bytes &packet, const Skb &skb, int repeat) const {
     __sk_buff context{};
     context.priority = skb.priority;
     context.ifindex = skb.ifindex != 0 ? skb.ifindex : ifindex_;
-    Run done = run_tc(programs_->ingress_fd(), packet, context, repeat);
+    Run done = run_tc(loaded_.programs.ingress_fd(), packet, context, repeat);
     return {.verdict = done.verdict, .priority = context.priority, .packet = std::move(done.packet)};
 }
 
@@ -298,7 +358,7 @@ Outcome Rig::trap(const Bytes &packet, int repeat) const {
     xdp_md context{};
     context.data_end = static_cast<std::uint32_t>(packet.size());
     context.ingress_ifindex = ifindex_;
-    Run done = run_xdp(programs_->trap_fd(), packet, context, repeat);
+    Run done = run_xdp(loaded_.programs.trap_fd(), packet, context, repeat);
     return {.verdict = done.verdict, .packet = std::move(done.packet)};
 }
 
@@ -313,7 +373,7 @@ spillway_edit_result Rig::edit(spillway_edit_op op, const spillway_flow_key &key
 }
 
 spillway_edit_result Rig::raw_edit(const Bytes &command) const {
-    const Fd program(bpf_obj_get((paths_.progs / "edit").c_str()));
+    const Fd program(bpf_obj_get((loaded_.paths.progs / "edit").c_str()));
     if (!program)
         fail_with("open the edit program", errno);
     __sk_buff context{};
@@ -330,7 +390,7 @@ std::optional<spillway_flow> Rig::flow(const spillway_flow_key &key) const {
 std::uint32_t Rig::filter(const spillway_flow_key &key) const {
     const std::uint32_t slot = spillway_filter_slot(&key);
     std::uint32_t count = 0;
-    if (bpf_map_lookup_elem(filter_.get(), &slot, &count) != 0)
+    if (bpf_map_lookup_elem(loaded_.filter.get(), &slot, &count) != 0)
         fail_with("read the filter", errno);
     return count;
 }
@@ -339,7 +399,7 @@ void Rig::put(const spillway_flow_key &key, const spillway_flow &flow) const {
     if (!this->flow(key)) {
         const std::uint32_t slot = spillway_filter_slot(&key);
         const std::uint32_t count = filter(key) + 1;
-        if (bpf_map_update_elem(filter_.get(), &slot, &count, BPF_ANY) != 0)
+        if (bpf_map_update_elem(loaded_.filter.get(), &slot, &count, BPF_ANY) != 0)
             fail_with("write the filter", errno);
     }
     if (const int error = bpf_map_update_elem(maps_->flows_fd(), &key, &flow, BPF_ANY); error != 0)

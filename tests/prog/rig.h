@@ -7,7 +7,8 @@
 ///     const Outcome out = rig.isolate((Ethernet{} / IPv4{} / Udp{} / zeros(1000)).bytes());
 ///     EXPECT_EQ(out.priority, isolation);
 ///
-/// The programs hang on no port: what a test sends is seen by none of them. The namespace is that of the
+/// The programs hang on no port: what a test sends is seen by none of them. The rigs of a process share
+/// programs and maps, which each finds empty: there is one at a time of either source. The namespace is that of the
 /// calling thread, and is gone with it. What cannot be made throws std::runtime_error. Needs root.
 #pragma once
 
@@ -60,12 +61,13 @@ struct Outcome {
     Bytes packet{};
 };
 
+struct Loaded; // the instance: its programs and maps
+
 class Rig {
   public:
     /// Two queues with the waterlines above and probability 1; the guard is off, nothing is stale, windows
     /// are so long that none ends during a test; the port takes CIPs for 02:00:00:00:00:02.
     explicit Rig(Source source);
-    ~Rig();
     Rig(const Rig &) = delete;
     Rig &operator=(const Rig &) = delete;
 
@@ -89,8 +91,8 @@ class Rig {
     Outcome ingress(const Bytes &packet, const Skb &skb = {}, int repeat = 1) const;
     Outcome trap(const Bytes &packet, int repeat = 1) const; ///< XDP, arriving on the rig's port
 
-    [[nodiscard]] int isolate_fd() const { return programs_->isolate_fd(); }
-    [[nodiscard]] int trap_fd() const { return programs_->trap_fd(); }
+    [[nodiscard]] int isolate_fd() const;
+    [[nodiscard]] int trap_fd() const;
 
     spillway_edit_result edit(spillway_edit_op op, const spillway_flow_key &key, std::uint64_t value = 0,
                               std::uint32_t counter = 0) const;
@@ -121,15 +123,12 @@ class Rig {
     void renew(const spillway_leaf &held);
 
     Source source_;
-    Paths paths_;
+    Loaded &loaded_;
+    Maps *maps_;
     std::uint32_t ifindex_ = 0;
     std::uint32_t other_ifindex_ = 0;
     Fd socket_;
-    Fd lock_;
     std::optional<Netlink> netlink_;
-    std::optional<Programs> programs_;
-    std::optional<Maps> maps_;
-    Fd filter_;
     std::vector<spillway_event> events_;
     std::unique_ptr<ring_buffer, void (*)(ring_buffer *)> ring_;
 };
