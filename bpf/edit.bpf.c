@@ -66,6 +66,11 @@ static __always_inline int edit_step(struct spillway_settings *set, const struct
         release_mark(key, index, flow->packets, now);
         return SPILLWAY_EDIT_RELEASED;
     }
+    if (set->panic &&
+        flow->state == SPILLWAY_STATE_ISOLATED) { /* no packet is looked at: that is no silence */
+        flow->last_seen_ns = now;
+        return SPILLWAY_EDIT_DONE;
+    }
     struct spillway_queue *queue = get_queue(index);
     if (queue && queue->ifindex != key->port)
         queue = 0; /* the port or its queues are gone, and what waited there with them */

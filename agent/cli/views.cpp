@@ -391,7 +391,7 @@ std::vector<FlowRow> flow_rows(const Snapshot &snapshot, bool all) {
     for (auto [key, flow] : snapshot.flows) {
         if (!all && flow.mark != SPILLWAY_MARK_CONGESTED)
             continue;
-        if (flow.mark == SPILLWAY_MARK_CONGESTED) {
+        if (flow.mark == SPILLWAY_MARK_CONGESTED && snapshot.settings.panic == 0) {
             const auto times = times_of(snapshot, key, flow);
             // Whether it has drained only the kernel knows; as long as the entry is there it is not released.
             spillway_mark_step(&flow, &times, SPILLWAY_DRAINED_NO, snapshot.now_ns);

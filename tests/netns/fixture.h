@@ -268,14 +268,14 @@ class Agent {
     [[nodiscard]] nlohmann::json
     flows(bool all = false) const; ///< the list in `flows --json`, `--all` if asked
 
-    void start(bool wait_for_ports = true);    ///< again, after kill() or stop()
-    void kill();                               ///< SIGKILL
-    int stop();                                ///< SIGTERM, waits; the exit code
-    void reload(const nlohmann::json &config); ///< new configuration and SIGHUP
+    void start(bool wait_for_ports = true);         ///< again, after kill() or stop()
+    void kill();                                    ///< SIGKILL
+    int stop();                                     ///< SIGTERM, waits; the exit code
+    void reload(const nlohmann::json &config);      ///< new configuration and SIGHUP
+    void write(const nlohmann::json &config) const; ///< new configuration, for the next start
 
   private:
     Agent(const Namespace &ns, const nlohmann::json &config, std::string instance); // not yet started
-    void write(const nlohmann::json &config) const;
     [[nodiscard]] bool serving(bool ports_too) const;
 
     const Namespace &ns_;

@@ -3,10 +3,13 @@
 /// sentence with a remedy.
 #include "tests/netns/scenario.h"
 
+#include <bpf/bpf.h>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <linux/if_link.h>
+#include <net/if.h>
 
 namespace {
 
@@ -259,12 +262,26 @@ TEST_F(Refusal, MissingPortAndClass) {
         << agent.status().dump(1);
 }
 
+/// Somebody else's XDP program on a port, which lets everything pass.
+spillway::Fd foreign_xdp(const Namespace &ns, const std::string &port) {
+    const std::array<bpf_insn, 2> pass{
+        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    const spillway::Fd program(
+        bpf_prog_load(BPF_PROG_TYPE_XDP, "stranger", "GPL", pass.data(), pass.size(), nullptr));
+    spillway::Fd link;
+    ns.call([&] {
+        LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+        link = spillway::Fd(bpf_link_create(program.get(), static_cast<int>(::if_nametoindex(port.c_str())),
+                                            BPF_XDP, &options));
+    });
+    return link;
+}
+
 TEST_F(Refusal, ForeignXdpProgramStays) {
     setup(node, "eth0", "200mbit");
-    // Somebody else's XDP program: another instance's will do.
-    json foreign = configuration(ways[0], {}, {"eth0"});
-    foreign["ports"][0]["trap"] = "native";
-    const Agent other(node, foreign);
+    const spillway::Fd foreign = foreign_xdp(node, "eth0");
+    ASSERT_TRUE(foreign);
     json config = tree();
     config["ports"][0]["trap"] = "native";
     const Output checked = check(config);
@@ -277,7 +294,10 @@ TEST_F(Refusal, ForeignXdpProgramStays) {
     config["ports"][0]["trap"] = "auto";
     agent.reload(config);
     EXPECT_TRUE(eventually(3, [&] { return port_status(agent.status(), "eth0")["xdp"] == "tc"; }));
-    EXPECT_EQ(port_status(other.status(), "eth0")["xdp"], "native");
+    bpf_link_info info{};
+    std::uint32_t size = sizeof(info);
+    ASSERT_EQ(bpf_obj_get_info_by_fd(foreign.get(), &info, &size), 0);
+    EXPECT_EQ(info.xdp.ifindex, port_status(agent.status(), "eth0")["ifindex"]) << "it stays";
 }
 
 // A mark ends with its port, one made by hand too: nobody could take it back.
@@ -335,8 +355,7 @@ TEST_F(Refusal, PurgeLeavesNothingAndTakesNothingElse) {
 
 TEST_F(Refusal, DetachOnExit) {
     setup(node, "eth0", "200mbit");
-    const Agent other(node, configuration(ways[0], {}, {"eth0"}));
-    const std::string instance = other.instance() + "-d";
+    const std::string instance = node.name(); // swept if this test is killed
     const auto file = std::filesystem::temp_directory_path() / (node.name() + ".json");
     std::ofstream(file) << tree();
     Process agent(node, {spillway_program(), "--instance", instance, "agent", "--config", file.string(),

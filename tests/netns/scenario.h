@@ -31,6 +31,15 @@ inline nlohmann::json setup_queue() {
             {"waterline", {{"low", 50000}, {"high", 200000}, {"probability", 0.1}}}};
 }
 
+/// Takes the isolation class of a `setup` tree away, and makes one again.
+inline void delete_isolation_class(const Namespace &ns, const std::string &port) {
+    ns.tc("class del dev " + port + " classid 1:20");
+}
+inline void make_isolation_class(const Namespace &ns, const std::string &port) {
+    ns.tc("class add dev " + port + " parent 1:1 classid 1:20 htb rate 1mbit ceil 200mbit prio 7");
+    ns.tc("qdisc add dev " + port + " parent 1:20 handle 20: pfifo limit 1000");
+}
+
 /// `ports` served with the setup tree's queue, `plain` without queues.
 inline nlohmann::json configuration(const Way &way, const Words &ports, const Words &plain = {}) {
     nlohmann::json all = nlohmann::json::array();

@@ -125,6 +125,31 @@ TEST_P(Release, WaitsForWhatWasIsolatedBeforeAPanic) {
     EXPECT_FALSE(there());
 }
 
+// Nobody sees packets of the flow during a panic: they may have come all the time.
+TEST_P(Release, APanicIsNoSilence) {
+    holds(0);
+    flow.local_until_ns = now_ns() + 1000 * s;
+    flow.last_seen_ns = now_ns() - 20 * s;
+    rig.put(key, flow);
+    rig.settings().panic = 1;
+    const std::uint64_t before = now_ns();
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key), SPILLWAY_EDIT_DONE);
+    EXPECT_GE(rig.flow(key).value().last_seen_ns, before);
+    EXPECT_EQ(rig.flow(key).value().state, SPILLWAY_STATE_ISOLATED);
+    rig.settings().panic = 0;
+    EXPECT_TRUE(again());
+    EXPECT_EQ(flow.state, SPILLWAY_STATE_ISOLATED);
+
+    // One that was draining drains.
+    flow.state = SPILLWAY_STATE_DRAINING;
+    flow.local_until_ns = 0;
+    flow.ended_ns = now_ns();
+    rig.put(key, flow);
+    holds(0);
+    rig.settings().panic = 1;
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key), SPILLWAY_EDIT_RELEASED);
+}
+
 TEST_P(Release, NotWhileAReasonHolds) {
     holds(0);
     struct Case {
