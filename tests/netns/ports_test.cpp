@@ -275,7 +275,8 @@ TEST_P(PortsUnderTraffic, ReloadIsAllOrNothing) {
     const json before = node.status();
     reload(broken, "configuration unchanged");
     const json after = node.status();
-    EXPECT_EQ(after["ports"][0]["queues"][0]["waterline"], before["ports"][0]["queues"][0]["waterline"]);
+    EXPECT_EQ(port_status(after, "eth1")["queues"][0]["waterline"],
+              port_status(before, "eth1")["queues"][0]["waterline"]);
     EXPECT_EQ(after["agent"], before["agent"]);
 
     // New programs, new waterlines, polling instead of reading and back: in place.
