@@ -134,7 +134,7 @@ TEST_F(Filters, TakenPriorityIsToldWithTheRemedy) {
     ns.tc("filter add dev p0 egress protocol all prio 1 u32 match u32 0 0 flowid 1:1");
     const auto refused = ensure(Hook::egress, first);
     ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().text(), HasSubstr("attach filter p0"));
+    EXPECT_THAT(refused.error().text(), HasSubstr("attach filter: p0: Invalid argument"));
     EXPECT_THAT(refused.error().hint, HasSubstr("tc filter show dev p0 egress"));
     EXPECT_THAT(programs(Hook::egress), testing::Each("u32"));
 }
