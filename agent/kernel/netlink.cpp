@@ -467,17 +467,17 @@ Result<bool> Netlink::takes_other_addresses(int ifindex) {
         nlmsg_append(message.get(), &header, sizeof(header), NLMSG_ALIGNTO);
     }
     std::vector<int> others;
-    auto done = ask({"read addresses", port_label(ifindex)}, message, others,
-                    [ifindex](nlmsghdr *answer, auto &out) {
-                        const auto *header = header_of<ndmsg>(answer);
-                        if (answer->nlmsg_type != RTM_NEWNEIGH || header == nullptr ||
-                            header->ndm_ifindex != ifindex || (header->ndm_flags & NTF_SELF) == 0)
-                            return;
-                        const auto address = value<std::array<uint8_t, ETH_ALEN>>(
-                            attributes_after<NDA_MAX, ndmsg>(answer)[NDA_LLADDR], {1});
-                        if ((address[0] & 1U) == 0)
-                            out.push_back(ifindex);
-                    });
+    auto done =
+        ask({"read addresses", port_label(ifindex)}, message, others, [ifindex](nlmsghdr *answer, auto &out) {
+            const auto *header = header_of<ndmsg>(answer);
+            if (answer->nlmsg_type != RTM_NEWNEIGH || header == nullptr || header->ndm_ifindex != ifindex ||
+                (header->ndm_flags & NTF_SELF) == 0)
+                return;
+            const auto address = value<std::array<uint8_t, ETH_ALEN>>(
+                attributes_after<NDA_MAX, ndmsg>(answer)[NDA_LLADDR], {1});
+            if ((address[0] & 1U) == 0)
+                out.push_back(ifindex);
+        });
     if (!done)
         return fail(std::move(done.error()));
     return !others.empty();
