@@ -102,19 +102,19 @@ SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 /* Why a configured port, or a queue of it, is not served; names as in `status --json`. */
 enum spillway_waiting {
     SPILLWAY_WAITING_NO = 0,
-    SPILLWAY_WAITING_NO_PORT = 1,         /* no such interface */
-    SPILLWAY_WAITING_NO_CLASS = 2,        /* a configured class does not exist or is no queue */
-    SPILLWAY_WAITING_NOQUEUE = 3,         /* the port has no qdisc in which packets wait */
-    SPILLWAY_WAITING_NOT_BELOW = 4,       /* isolate_class is not scheduled below class (R4e) */
-    SPILLWAY_WAITING_FOREIGN_XDP = 5,     /* trap: native, and somebody else's XDP program is there */
-    SPILLWAY_WAITING_NO_PRIVILEGE = 6,    /* the kernel refused a program */
-    SPILLWAY_WAITING_PORT_DOWN = 7,       /* the interface is down */
-    SPILLWAY_WAITING_NOT_ETHERNET = 8,    /* the interface carries no Ethernet frames */
-    SPILLWAY_WAITING_NO_ROOM = 9,         /* more ports or queues than the maps hold */
-    SPILLWAY_WAITING_NOT_ATTACHED = 10,   /* the TC programs could not be attached */
-    SPILLWAY_WAITING_NO_XDP = 11,         /* trap: native or generic, and the driver refuses */
-    SPILLWAY_WAITING_STARTING = 12,       /* the agent is about to serve it */
-    SPILLWAY_WAITING_OTHER = 13, /* another instance of spillway has its programs there */
+    SPILLWAY_WAITING_NO_PORT = 1,       /* no such interface */
+    SPILLWAY_WAITING_NO_CLASS = 2,      /* a configured class does not exist or is no queue */
+    SPILLWAY_WAITING_NOQUEUE = 3,       /* the port has no qdisc in which packets wait */
+    SPILLWAY_WAITING_NOT_BELOW = 4,     /* isolate_class is not scheduled below class (R4e) */
+    SPILLWAY_WAITING_FOREIGN_XDP = 5,   /* trap: native, and somebody else's XDP program is there */
+    SPILLWAY_WAITING_NO_PRIVILEGE = 6,  /* the kernel refused a program */
+    SPILLWAY_WAITING_PORT_DOWN = 7,     /* the interface is down */
+    SPILLWAY_WAITING_NOT_ETHERNET = 8,  /* the interface carries no Ethernet frames */
+    SPILLWAY_WAITING_NO_ROOM = 9,       /* more ports or queues than the maps hold */
+    SPILLWAY_WAITING_NOT_ATTACHED = 10, /* the TC programs could not be attached */
+    SPILLWAY_WAITING_NO_XDP = 11,       /* trap: native or generic, and the driver refuses */
+    SPILLWAY_WAITING_STARTING = 12,     /* the agent is about to serve it */
+    SPILLWAY_WAITING_OTHER = 13,        /* another instance of spillway has its programs there */
 };
 
 /* Where CIPs are trapped. */
