@@ -86,8 +86,8 @@ void expect_isolated_on_both(const Line &line, const Agent &node, const std::str
                              const Agent &host, const std::vector<std::string> &host_ports,
                              unsigned flows = 1) {
     Traffic sink(line.receiver, fmt::format("sink --port 6000 --ports {}", flows));
-    Traffic flood(line.host,
-                  fmt::format("flood --to {} --port 6000 --flows {} --mbit 300 --seconds 3", line.to, flows));
+    Traffic flood(line.host, fmt::format("flood --to {} --port 6000 --flows {} --mbit 300 --seconds 20",
+                                         line.to, flows));
     EXPECT_TRUE(eventually(3, [&] { return node.flows().size() == flows; })) << node.status().dump(1);
     EXPECT_TRUE(eventually(3, [&] { return host.flows().size() == flows; })) << host.status().dump(1);
     EXPECT_TRUE(
@@ -97,7 +97,7 @@ void expect_isolated_on_both(const Line &line, const Agent &node, const std::str
             << port;
     for (const json &flow : host.flows())
         EXPECT_EQ(flow["origin"], "cip") << flow;
-    flood.result();
+    flood.stop();
     EXPECT_GT(sink.stop()["received"], scaled(1000));
     EXPECT_TRUE(eventually(5, [&] { return node.flows().empty(); })) << node.flows().dump(1);
     EXPECT_TRUE(eventually(5, [&] { return host.flows().empty(); })) << host.flows().dump(1);
@@ -350,11 +350,11 @@ TEST_P(UpperDevice, FlowsAreIsolatedOnThePortBelow) {
     const Agent node(line.node, configuration(ways[0], {"eth1"}, {"eth0"}));
     const Agent host(line.host, configuration(ways[0], {"eth1"}));
     Traffic sink(line.receiver, "sink --port 6000");
-    Traffic flood(source, fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 3", line.to));
+    Traffic flood(source, fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 20", line.to));
     EXPECT_TRUE(eventually(3, [&] { return node.flows().size() == 1; })) << node.status().dump(1);
     EXPECT_TRUE(eventually(3, [&] { return host.flows().size() == 1; })) << host.status().dump(1);
     EXPECT_TRUE(eventually(3, [&] { return class_stats(line.host, "eth1", "1:20").packets > scaled(1000); }));
-    flood.result();
+    flood.stop();
     EXPECT_TRUE(eventually(5, [&] { return node.flows().empty() && host.flows().empty(); }));
 }
 

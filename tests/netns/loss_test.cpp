@@ -23,7 +23,7 @@ TEST(LostCips, AreMadeGood) {
     for (int round = 0; round < 20; round++) {
         SCOPED_TRACE(round);
         Traffic flood(chain.host(),
-                      fmt::format("flood --to {} --port 6000 --from-port {} --mbit 300 --seconds 3",
+                      fmt::format("flood --to {} --port 6000 --from-port {} --mbit 300 --seconds 20",
                                   chain.receiver_address(), 5000 + round));
         ASSERT_TRUE(eventually(3, [&] { return node.flows().size() == 1; })) << node.status().dump(1);
         EXPECT_TRUE(eventually(1, [&] { return host.flows().size() == 1; })) << node.flows().dump(1);

@@ -113,7 +113,7 @@ TEST_P(Qdiscs, IsolateAndGiveBack) {
     Traffic sink(chain.receiver(), "sink --port 6000");
     Traffic probe(chain.host(), fmt::format("probe --to {} --port 7000 --hz 50 --seconds 3", to));
     Traffic flood(chain.host(),
-                  fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 300 --seconds 3", to));
+                  fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 300 --seconds 20", to));
     EXPECT_TRUE(eventually(3, [&] { return agent.flows().size() == 1; })) << agent.status().dump(1);
     const std::uint64_t before = class_stats(node, "eth1", tree.isolation).packets;
     EXPECT_TRUE(eventually(
@@ -123,7 +123,7 @@ TEST_P(Qdiscs, IsolateAndGiveBack) {
     EXPECT_EQ(flows[0]["dport"], 6000);
     EXPECT_EQ(flows[0]["class"], tree.isolation);
     probe.result();
-    flood.result();
+    flood.stop();
     EXPECT_EQ(marked_total(agent.status(), "eth1"), 1U) << "the light flow was not marked";
 
     EXPECT_TRUE(eventually(5, [&] { return agent.flows().empty(); })) << agent.flows().dump(1);
@@ -267,15 +267,18 @@ TEST(WholePort, FqCodelAndCakeWithRewrite) {
         EXPECT_EQ(agent.command({"check", "--config", agent.config_file()}).code, 0);
         Capture wire(chain.receiver(), "eth0", {.ethertype = 0x0800, .limit = 400000});
         Traffic sink(chain.receiver(), "sink --port 6000");
-        Traffic flood(chain.host(), fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 2",
+        Traffic flood(chain.host(), fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 20",
                                                 chain.receiver_address()));
         EXPECT_TRUE(eventually(3, [&] { return agent.flows().size() == 1; })) << agent.status().dump(1);
-        flood.result();
+        EXPECT_TRUE(eventually(3, [&] {
+            const auto frames = wire.frames();
+            const auto lowered = std::ranges::count_if(frames, [](const Frame &frame) {
+                return frame.bytes.size() > 15 && frame.bytes[15] == 0x04;
+            });
+            return lowered > static_cast<long>(scaled(1000));
+        }));
+        flood.stop();
         EXPECT_TRUE(eventually(5, [&] { return agent.flows().empty(); })) << agent.flows().dump(1);
-        const auto frames = wire.frames();
-        const auto lowered = std::ranges::count_if(
-            frames, [](const Frame &frame) { return frame.bytes.size() > 15 && frame.bytes[15] == 0x04; });
-        EXPECT_GT(lowered, static_cast<long>(scaled(1000)));
     }
 }
 
@@ -365,11 +368,11 @@ TEST(TransmitQueues, OfOnePortShareTheTreeOfSetup) {
     const Agent agent(node, configuration(ways[0], {"eth1"}, {"eth0"}));
     Traffic sink(chain.receiver(), "sink --port 6000 --ports 4");
     // Four flows, by hash in several transmit queues of a port without this tree.
-    Traffic flood(chain.host(), fmt::format("flood --to {} --port 6000 --flows 4 --mbit 400 --seconds 2",
+    Traffic flood(chain.host(), fmt::format("flood --to {} --port 6000 --flows 4 --mbit 400 --seconds 20",
                                             chain.receiver_address()));
     EXPECT_TRUE(eventually(3, [&] { return agent.flows().size() == 4; })) << agent.flows().dump(1);
     EXPECT_TRUE(eventually(2, [&] { return class_stats(node, "eth1", "1:20").packets > scaled(2000); }));
-    flood.result();
+    flood.stop();
     EXPECT_TRUE(eventually(5, [&] { return agent.flows().empty(); }));
 }
 
@@ -400,12 +403,12 @@ TEST(ReceiveSide, IfbIsAPort) {
     const Agent host(chain.host(), configuration(ways[0], {"eth1"}));
     Traffic sink(chain.receiver(), "sink --port 6000");
     Traffic flood(chain.host(),
-                  fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 3", chain.receiver_address()));
+                  fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 20", chain.receiver_address()));
     EXPECT_TRUE(eventually(3, [&] { return agent.flows().size() == 1; })) << agent.status().dump(1);
     EXPECT_TRUE(eventually(2, [&] { return class_stats(node, "ifb0", "1:20").packets > scaled(1000); }));
     EXPECT_TRUE(eventually(2, [&] { return host.flows().size() == 1; })) << host.status().dump(1);
     EXPECT_EQ(agent.flows()[0]["upstream"]["port"], "eth0");
-    flood.result();
+    flood.stop();
     EXPECT_GT(sink.stop()["received"], scaled(1000));
     EXPECT_TRUE(eventually(5, [&] { return agent.flows().empty() && host.flows().empty(); }));
 }
