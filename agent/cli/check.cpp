@@ -49,8 +49,11 @@ std::vector<Error> run_check(const Context &context, const std::filesystem::path
     const auto host = read_host(*config, Paths(context.instance));
     if (!host)
         return {host.error()};
-    if (auto problems = host_problems(*config, *host); !problems.empty())
-        return problems;
+    if (auto problems = host_problems(*config, *host); !problems.empty()) {
+        std::vector<Error> errors;
+        std::ranges::transform(problems, std::back_inserter(errors), &HostProblem::error);
+        return errors;
+    }
     std::vector<std::vector<std::string>> rows;
     for (const auto *link : named_ports(*config, *host)) {
         const auto &port = *find_port(*config, link->name);

@@ -61,25 +61,37 @@ std::set<std::uint32_t> linked_programs(const Paths &paths) {
     return ids;
 }
 
-/// A problem of a port, or of the queue `where` of it.
-Error problem(const std::string &port, std::string_view where, std::string_view detail,
-              std::string_view hint) {
-    return {.operation = "port " + port,
-            .object = std::string(where),
-            .detail = std::string(detail),
-            .hint = std::string(hint),
-            .kind = ErrorKind::usage};
+/// A problem of a port, or of what is named `where` on it.
+HostProblem problem(std::string_view check, const std::string &port, std::string_view where,
+                    std::string_view detail, std::string_view hint) {
+    return {.check = std::string(check),
+            .port = port,
+            .error = {.operation = "port " + port,
+                      .object = std::string(where),
+                      .detail = std::string(detail),
+                      .hint = std::string(hint),
+                      .kind = ErrorKind::usage}};
 }
 
-Error problem(const std::string &port, std::string_view where, const TcRefusal &refusal) {
+HostProblem problem(const std::string &port, std::string_view where, const TcRefusal &refusal) {
     std::string hint = refusal.hint;
     for (std::size_t at = 0; (at = hint.find("PORT", at)) != std::string::npos; at += port.size())
         hint.replace(at, 4, port);
-    return problem(port, where, refusal.text, hint);
+    const auto check = [&refusal] {
+        switch (refusal.reason) {
+        case TcReason::noqueue:
+            return "noqueue";
+        case TcReason::not_below:
+            return "isolation_class";
+        default:
+            return "classes";
+        }
+    };
+    return problem(check(), port, where, refusal.text, hint);
 }
 
 void check_queue(const std::string &port, const QueueConfig &queue, const TcTree &tree,
-                 std::vector<Error> &problems) {
+                 std::vector<HostProblem> &problems) {
     const std::string where = "queue " + queue.queue_class.text();
     const auto normal = resolve_leaf(tree, queue.queue_class.handle);
     if (!normal) {
@@ -97,21 +109,20 @@ void check_queue(const std::string &port, const QueueConfig &queue, const TcTree
 }
 
 void check_port(const PortConfig &config, const LinkInfo &link, const Host &host,
-                std::vector<Error> &problems) {
+                std::vector<HostProblem> &problems) {
     if (!link.ethernet()) {
-        problems.push_back(problem(link.name, "", "it carries no Ethernet frames",
+        problems.push_back(problem("port", link.name, "", "it carries no Ethernet frames",
                                    "name Ethernet ports only; a glob may be too wide"));
         return;
     }
     if (!link.up)
-        problems.push_back(problem(link.name, "", "it is down", fmt::format("ip link set {} up", link.name)));
-    const auto other = host.others.find(link.ifindex);
-    if (other != host.others.end())
-        problems.push_back(problem(link.name, "", other_instance_text(other->second),
+        problems.push_back(
+            problem("port", link.name, "", "it is down", fmt::format("ip link set {} up", link.name)));
+    if (const auto other = host.others.find(link.ifindex); other != host.others.end())
+        problems.push_back(problem("tc_programs", link.name, "", other_instance_text(other->second),
                                    other_instance_hint(other->second)));
-    const bool foreign = other == host.others.end() && link.xdp != XdpMode::none && !host.own_programs.contains(link.xdp_program);
-    if (foreign && (config.trap == TrapMode::native || config.trap == TrapMode::generic))
-        problems.push_back(problem(link.name, "", "an XDP program of somebody else is there",
+    if (foreign_xdp(link, host) && (config.trap == TrapMode::native || config.trap == TrapMode::generic))
+        problems.push_back(problem("xdp", link.name, "", "an XDP program of somebody else is there",
                                    "set trap to auto or tc, or remove that program"));
     const auto tree = host.trees.find(link.ifindex);
     if (tree == host.trees.end())
@@ -162,26 +173,35 @@ std::vector<const LinkInfo *> named_ports(const Config &config, const Host &host
     return ports;
 }
 
-std::vector<Error> host_problems(const Config &config, const Host &host) {
-    std::vector<Error> problems;
+bool foreign_xdp(const LinkInfo &link, const Host &host) {
+    return link.xdp != XdpMode::none && !host.own_programs.contains(link.xdp_program) &&
+           !host.others.contains(link.ifindex);
+}
+
+std::vector<HostProblem> host_problems(const Config &config, const Host &host) {
+    std::vector<HostProblem> problems;
     if (!host.missing_capabilities.empty())
         problems.push_back(
-            {.operation = "privilege",
-             .detail = fmt::format("capabilities missing: {}", fmt::join(host.missing_capabilities, ", ")),
-             .hint = std::string(privilege_hint),
-             .kind = ErrorKind::usage});
+            {"privilege",
+             "",
+             {.operation = "privilege",
+              .detail = fmt::format("capabilities missing: {}", fmt::join(host.missing_capabilities, ", ")),
+              .hint = std::string(privilege_hint),
+              .kind = ErrorKind::usage}});
     if (!host.has_btf)
-        problems.push_back({.operation = "kernel",
-                            .detail = fmt::format("it has no type information ({})", kernel_types),
-                            .hint = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
-                            .kind = ErrorKind::usage});
+        problems.push_back({"btf",
+                            "",
+                            {.operation = "kernel",
+                             .detail = fmt::format("it has no type information ({})", kernel_types),
+                             .hint = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+                             .kind = ErrorKind::usage}});
     for (const auto &port : config.ports) {
         const bool found = std::ranges::any_of(host.links, [&port](const LinkInfo &link) {
             return ::fnmatch(port.name.c_str(), link.name.c_str(), 0) == 0;
         });
         if (!found)
             problems.push_back(
-                problem(port.name, "", "no interface has this name, or matches it",
+                problem("port", port.name, "", "no interface has this name, or matches it",
                         "ip -br link lists the interfaces; the agent waits for one to appear"));
     }
     for (const auto *link : named_ports(config, host))

@@ -31,7 +31,17 @@ struct Host {
 /// The host's ports that the configuration names.
 [[nodiscard]] std::vector<const LinkInfo *> named_ports(const Config &config, const Host &host);
 
-/// Everything that keeps the configuration from working, as sentences with hints, of kind usage.
-[[nodiscard]] std::vector<Error> host_problems(const Config &config, const Host &host);
+/// An XDP program runs on the port, and is no instance's.
+[[nodiscard]] bool foreign_xdp(const LinkInfo &link, const Host &host);
+
+/// One thing that keeps the configuration from working.
+struct HostProblem {
+    std::string check; ///< the check of `doctor` that it belongs to, see agent/doctor/diagnosis.h
+    std::string port;  ///< empty: the host
+    Error error;       ///< a sentence with a hint, of kind usage
+};
+
+/// Everything that keeps the configuration from working.
+[[nodiscard]] std::vector<HostProblem> host_problems(const Config &config, const Host &host);
 
 } // namespace spillway

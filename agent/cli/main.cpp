@@ -88,6 +88,20 @@ void add_check(CLI::App &app, CommandLine &line) {
                     "  spillway check --config lab.json");
 }
 
+void add_doctor(CLI::App &app, CommandLine &line) {
+    CLI::App *command =
+        add_command(app, line, "doctor", "Say what on this host will not work, and the remedies",
+                    [&line] { return problems_of(run_doctor(line.context, line.config, line.json)); });
+    command->add_flag("--json", line.json, "print JSON");
+    add_config(*command, line);
+    command->footer("Tries the kernel and looks at the ports of the configuration; without one, at every\n"
+                    "Ethernet port in which packets can wait. Changes nothing, and needs no agent. Each\n"
+                    "finding is a problem, a note or fine; exits 1 when there is a problem.\n\n"
+                    "Examples:\n"
+                    "  spillway doctor\n"
+                    "  spillway doctor --json | jq '.checks[] | select(.level == \"problem\")'");
+}
+
 void add_status(CLI::App &app, CommandLine &line) {
     CLI::App *command = add_command(app, line, "status", "Show the agent, ports, queues and counts",
                                     [&line] { return problems_of(run_status(line.context, line.json)); });
@@ -226,6 +240,7 @@ int parse_and_run(int argc, char **argv) {
         "Exit status: 0 done, 1 failed, 2 bad usage or configuration, 3 no data path for this instance.");
     add_agent(app, line);
     add_check(app, line);
+    add_doctor(app, line);
     add_status(app, line);
     add_flows(app, line);
     add_mark(app, line);

@@ -12,6 +12,7 @@
 #include <linux/pkt_cls.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
+#include <linux/tc_act/tc_skbedit.h>
 #include <net/if.h>
 #include <netlink/attr.h>
 #include <netlink/msg.h>
@@ -209,6 +210,33 @@ void read_class(nlmsghdr *message, int ifindex, std::vector<TcClass> &out) {
     out.push_back(std::move(tc_class));
 }
 
+/// Attribute of a filter's options that lists its actions; 0 for kinds that we do not know.
+int actions_attribute(std::string_view kind) {
+    constexpr std::array<std::pair<std::string_view, int>, 6> known{{{"basic", TCA_BASIC_ACT},
+                                                                     {"bpf", TCA_BPF_ACT},
+                                                                     {"flower", TCA_FLOWER_ACT},
+                                                                     {"fw", TCA_FW_ACT},
+                                                                     {"matchall", TCA_MATCHALL_ACT},
+                                                                     {"u32", TCA_U32_ACT}}};
+    const auto *found = std::ranges::find(known, kind, &std::pair<std::string_view, int>::first);
+    return found == known.end() ? 0 : found->second;
+}
+
+bool has_priority_action(std::string_view kind, const nlattr *options) {
+    const int type = actions_attribute(kind);
+    if (options == nullptr || type == 0)
+        return false;
+    bool sets = false;
+    for_each_nested(
+        nla_find(static_cast<nlattr *>(nla_data(options)), nla_len(options), type),
+        [&sets](const nlattr *action) {
+            const auto attrs = nested<TCA_ACT_OPTIONS>(action);
+            sets = sets || (text(attrs[TCA_ACT_KIND]) == "skbedit" &&
+                            nested<TCA_SKBEDIT_MAX>(attrs[TCA_ACT_OPTIONS])[TCA_SKBEDIT_PRIORITY] != nullptr);
+        });
+    return sets;
+}
+
 void read_filter(nlmsghdr *message, std::vector<TcFilter> &out) {
     const auto *header = header_of<tcmsg>(message);
     if (message->nlmsg_type != RTM_NEWTFILTER || header == nullptr || header->tcm_handle == 0)
@@ -219,6 +247,7 @@ void read_filter(nlmsghdr *message, std::vector<TcFilter> &out) {
                     .priority = TC_H_MAJ(header->tcm_info) >> 16U};
     if (filter.kind == "bpf")
         filter.program = text(nested<TCA_BPF_MAX>(attrs[TCA_OPTIONS])[TCA_BPF_NAME]);
+    filter.sets_priority = has_priority_action(filter.kind, attrs[TCA_OPTIONS]);
     out.push_back(std::move(filter));
 }
 

@@ -59,7 +59,8 @@ struct TcFilter {
     std::string kind{}; ///< "bpf", "u32", …
     uint32_t handle = 0;
     uint32_t priority = 0;
-    std::string program{}; ///< name that a BPF filter bears; empty for others
+    std::string program{};      ///< name that a BPF filter bears; empty for others
+    bool sets_priority = false; ///< by an action "skbedit priority"
 };
 
 namespace detail {

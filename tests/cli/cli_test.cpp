@@ -53,15 +53,15 @@ TEST_P(Help, IsShortAndHasAnExample) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Help,
-                         testing::Values("agent", "check", "status", "flows", "mark", "unmark", "setup",
-                                         "panic", "resume", "purge"),
+                         testing::Values("agent", "check", "doctor", "status", "flows", "mark", "unmark",
+                                         "setup", "panic", "resume", "purge"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Program, HelpListsEveryCommandAndGlobalOption) {
     const Output output = spillway({"--help"});
     EXPECT_EQ(output.code, 0);
-    for (const char *word : {"agent", "check", "status", "flows", "mark", "unmark", "setup", "panic",
-                             "resume", "purge", "--instance", "--netns", "--version", "Exit status"})
+    for (const char *word : {"agent", "check", "doctor", "status", "flows", "mark", "unmark", "setup",
+                             "panic", "resume", "purge", "--instance", "--netns", "--version", "Exit status"})
         EXPECT_THAT(output.out, HasSubstr(word));
 }
 
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Usage{{"status", "--all"}, "--all"}, Usage{{"status", "--instance"}, "--instance"},
                     Usage{{"--json", "status"}, "--json"}, Usage{{"--instance"}, "--instance"},
                     // Commands and options of later versions.
-                    Usage{{"monitor"}, "monitor"}, Usage{{"panic"}, "panic"},
+                    Usage{{"monitor"}, "monitor"}, Usage{{"explain"}, "explain"},
                     Usage{{"setup", "eth1", "--rate", "1gbit", "--kind", "prio"}, "--kind"},
                     // Instances and namespaces.
                     Usage{{"--instance", "a/b", "status"}, "'a/b' is no name"},
@@ -112,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
                           "VXLAN flows"},
                     Usage{{"mark", "-1", "10.0.0.1", "10.0.0.2", "--port", "eth1"}, "'-1' is not a protocol"},
                     Usage{{"setup"}, "PORT is required"}, Usage{{"setup", "eth1"}, "rate"},
-                    Usage{{"setup", "eth1", "--rate", "fast"}, "fast"},
+                    Usage{{"setup", "eth1", "--rate", "fast"}, "fast"}, Usage{{"doctor", "eth1"}, "eth1"},
+                    Usage{{"doctor", "--all"}, "--all"}, Usage{{"doctor", "--config"}, "--config"},
                     Usage{{"check", "--config", "/no/such/file"}, "/no/such/file"},
                     Usage{{"agent", "--config", "/no/such/file"}, "/no/such/file"}));
 
@@ -149,12 +150,15 @@ class ConfigFile : public testing::Test {
         std::filesystem::remove(path_, ignored);
     }
 
-    Output check(const std::string &text) {
-        std::ofstream(path_) << text;
-        return spillway({"check", "--config", path_.string()});
-    }
+    Output check(const std::string &text) { return with("check", text); }
+    Output doctor(const std::string &text) { return with("doctor", text); }
 
   private:
+    Output with(const std::string &command, const std::string &text) {
+        std::ofstream(path_) << text;
+        return spillway({command, "--config", path_.string()});
+    }
+
     std::filesystem::path path_;
 };
 
@@ -169,6 +173,49 @@ TEST_F(ConfigFile, EveryProblemOfTheHostIsListed) {
     EXPECT_THAT(output.out, IsEmpty());
     EXPECT_THAT(output.err, AllOf(HasSubstr("port nowhere0: "), HasSubstr("port nowhere*: "),
                                   HasSubstr("port lo: it carries no Ethernet")));
+}
+
+TEST(Doctor, JsonHasTheSameKeysInEveryCheck) {
+    const Output output = spillway({"doctor", "--json", "--config", "/no/such/file"});
+    EXPECT_THAT(output.code, testing::AnyOf(0, 1)) << output.err; // as this host is
+    const auto document = nlohmann::json::parse(output.out);
+    EXPECT_EQ(document.size(), 2U);
+    EXPECT_EQ(document["schema"], 1);
+    ASSERT_FALSE(document["checks"].empty());
+    bool problem = false;
+    for (const auto &check : document["checks"]) {
+        EXPECT_EQ(check.size(), 5U) << check;
+        EXPECT_TRUE(check["id"].is_string()) << check;
+        EXPECT_THAT(check["level"], testing::AnyOf("fine", "note", "problem")) << check;
+        EXPECT_TRUE(check["port"].is_string() || check["port"].is_null()) << check;
+        EXPECT_TRUE(check["text"].is_string()) << check;
+        EXPECT_TRUE(check["remedy"].is_string() || check["remedy"].is_null()) << check;
+        EXPECT_TRUE(check["level"] != "problem" || check["remedy"].is_string()) << check;
+        problem = problem || check["level"] == "problem";
+    }
+    EXPECT_EQ(output.code, problem ? 1 : 0);
+    EXPECT_EQ(output.err.empty(), !problem) << output.err;
+}
+
+TEST(Doctor, WithoutAConfigurationSaysSo) {
+    const Output output = spillway({"doctor", "--config", "/no/such/file"});
+    EXPECT_THAT(output.out,
+                ContainsRegex("\nnote +configuration +there is no configuration /no/such/file; "));
+    EXPECT_THAT(output.out, ContainsRegex("\nproblems [0-9]+, notes [0-9]+, fine [0-9]+\n$"));
+}
+
+TEST_F(ConfigFile, WithAFaultIsAProblemForDoctor) {
+    const Output output = doctor("{");
+    EXPECT_EQ(output.code, 1);
+    EXPECT_THAT(output.out, ContainsRegex("\nproblem +configuration +[^\n]*spillway-cli-"));
+    EXPECT_THAT(output.err, ContainsRegex("^spillway: [0-9]+ problems? found\nHINT: "));
+}
+
+TEST_F(ConfigFile, PortsThatAreNotThereAreProblemsForDoctor) {
+    const Output output = doctor(R"({"ports":[{"name":"nowhere0"},{"name":"lo"}]})");
+    EXPECT_EQ(output.code, 1);
+    EXPECT_THAT(output.out, AllOf(ContainsRegex("\nproblem +port +nowhere0: no interface"),
+                                  ContainsRegex("\nproblem +port +lo: it carries no Ethernet")));
 }
 
 TEST(Program, OutputThatCannotBeWrittenIsAFailure) {

@@ -3,6 +3,7 @@
 // reason.
 #include "agent/cli/views.h"
 #include "agent/config/schema.h"
+#include "agent/doctor/diagnosis.h"
 
 #include <filesystem>
 #include <fstream>
@@ -127,6 +128,15 @@ TEST(Manual, AndReadmeExplainEveryReasonInStatus) {
         explains(reason);
     for (const auto &[reason, count] : view.lost)
         explains(reason);
+}
+
+TEST(Manual, ExplainsEveryCheckOfDoctor) {
+    const std::string page = read("deploy/man/spillway.8");
+    const auto begin = page.find(".Sh DOCTOR");
+    ASSERT_NE(begin, std::string::npos);
+    const std::string section = page.substr(begin, page.find("\n.Sh ", begin) - begin);
+    for (const char *id : check_ids)
+        EXPECT_TRUE(has(section, "\n\\.It Li ([a-z_]+ , )*" + std::string(id) + "( , [a-z_]+)*\n")) << id;
 }
 
 } // namespace

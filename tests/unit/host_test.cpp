@@ -76,9 +76,9 @@ Host good_host() {
 std::vector<std::string> sentences(const Config &config, const Host &host) {
     std::vector<std::string> texts;
     for (const auto &problem : host_problems(config, host)) {
-        EXPECT_EQ(problem.kind, ErrorKind::usage);
-        EXPECT_FALSE(problem.hint.empty()) << problem.message();
-        texts.push_back(problem.text());
+        EXPECT_EQ(problem.error.kind, ErrorKind::usage);
+        EXPECT_FALSE(problem.error.hint.empty()) << problem.error.message();
+        texts.push_back(problem.error.text());
     }
     return texts;
 }
@@ -174,6 +174,21 @@ TEST(HostProblems, AllAreListed) {
     host.links[0].up = false;
     host.trees[1].classes.clear();
     EXPECT_EQ(sentences(two_ports(), host).size(), 3);
+}
+
+// Its programs are foreign too, which is not said twice.
+TEST(HostProblems, PortOfAnotherInstance) {
+    Host host = good_host();
+    host.others[1] = "lab";
+    host.links[0].xdp = XdpMode::native;
+    host.links[0].xdp_program = 4711;
+    Config config = two_ports();
+    config.ports[0].trap = TrapMode::native;
+    const auto problems = host_problems(config, host);
+    ASSERT_EQ(problems.size(), 1U);
+    EXPECT_THAT(problems[0].error.text(), AllOf(HasSubstr("eth1"), HasSubstr("belongs to instance lab"),
+                                                HasSubstr("HINT"), HasSubstr("--instance lab purge")));
+    EXPECT_EQ(problems[0].error.kind, ErrorKind::usage);
 }
 
 } // namespace
