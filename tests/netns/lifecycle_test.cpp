@@ -361,10 +361,14 @@ TEST_F(Refusal, DetachOnExit) {
     Process agent(node, {spillway_program(), "--instance", instance, "agent", "--config", file.string(),
                          "--detach-on-exit"});
     const std::filesystem::path links = "/sys/fs/bpf/spillway/" + instance + "/links";
-    const auto attached = [&] {
+    const auto attached = [&] { // links, and where the kernel has no tcx also filters
         std::error_code gone;
-        return std::distance(std::filesystem::directory_iterator(links, gone),
-                             std::filesystem::directory_iterator());
+        const auto pinned = std::distance(std::filesystem::directory_iterator(links, gone),
+                                          std::filesystem::directory_iterator());
+        const std::string clsact = run(node, {"tc", "filter", "show", "dev", "eth0", "egress"}).out +
+                                   run(node, {"tc", "filter", "show", "dev", "eth0", "ingress"}).out;
+        return pinned + (clsact.contains("spillway_isolat") ? 1 : 0) +
+               (clsact.contains("spillway_ingres") ? 1 : 0);
     };
     EXPECT_TRUE(eventually(10, [&] { return attached() >= 2; }));
     agent.signal(SIGTERM);
