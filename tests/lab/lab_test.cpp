@@ -32,9 +32,23 @@ TEST_P(LabScenario, HoldsWhatItMust) {
     const Case &parameters = GetParam();
     Laboratory laboratory(scenario(parameters.scenario), parameters.seconds);
     ScenarioResult result(laboratory);
-    for (const Scheme scheme : parameters.schemes)
-        result.runs.push_back(laboratory.run(scheme));
-    result.checks = check(laboratory.topology(), result);
+    // A comparison of two runs is made once more, since the machine may have been busy during one of them,
+    // and so is everything when it stood still for longer than the fabric has room for. All else counts at
+    // once.
+    const auto to_be_repeated = [&result] {
+        const auto passes = [](const Check &one) { return one.holds; };
+        const auto excusable = [](const Check &one) { return one.holds || one.timed; };
+        const auto stalled = [](const RunResult &run) { return run.record.stall_ns > stall_limit_ns; };
+        return !std::ranges::all_of(result.checks, passes) &&
+               (std::ranges::all_of(result.checks, excusable) || std::ranges::any_of(result.runs, stalled));
+    };
+    int tries = 0;
+    do {
+        result.runs.clear();
+        for (const Scheme scheme : parameters.schemes)
+            result.runs.push_back(laboratory.run(scheme));
+        result.checks = check(laboratory.topology(), result);
+    } while (to_be_repeated() && ++tries < 3);
     for (const Check &one : result.checks)
         EXPECT_TRUE(one.holds) << one.text;
     if (HasFailure())

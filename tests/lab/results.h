@@ -14,6 +14,7 @@ namespace spillway::lab {
 struct Check {
     bool holds = false;
     std::string text;
+    bool timed = false; ///< compares times or rates of two runs, of which a busy machine may delay one
 };
 
 /// One scenario, run under some schemes.

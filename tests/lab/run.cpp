@@ -21,7 +21,6 @@ constexpr double lead = 0.5;                         // seconds that the victims
 constexpr unsigned reaction_rounds = 20;             // of measuring an idle fabric
 constexpr std::uint64_t reaction_factor = 10;        // a busy machine is slower than an idle one
 constexpr std::uint64_t start_up_ns = 1'000'000'000; // of the elephants, until all are at work
-constexpr std::uint64_t stall_limit_ns = 15'000'000;
 constexpr unsigned most_attempts = 3;
 constexpr std::uint64_t reaction_least_ns = 60'000'000;
 constexpr std::uint64_t frame = 1514;            // bytes

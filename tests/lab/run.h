@@ -13,6 +13,9 @@
 
 namespace spillway::lab {
 
+/// A run in which the machine stood still for longer is measured again.
+inline constexpr std::uint64_t stall_limit_ns = 15'000'000;
+
 /// A request of a victim.
 struct RoundTrip {
     std::uint64_t sent_ns = 0;

@@ -199,7 +199,7 @@ TEST_P(SetupKind, ReplacesOnlyWithForce) {
     must(node, {spillway_program(), "setup", "eth1", "--rate", "100mbit", "--force"});
     EXPECT_EQ(run(node, {spillway_program(), "setup", "eth1", "--kind", GetParam()}).code, 1);
     must(node, {spillway_program(), "setup", "eth1", "--kind", GetParam(), "--force"});
-    must(node, words("tc qdisc replace dev eth1 parent 1:2 handle 12: bfifo"));
+    must(node, words("tc qdisc change dev eth1 parent 1:2 handle 12: pfifo limit 50"));
     const Output changed = run(node, {spillway_program(), "setup", "eth1", "--kind", GetParam()});
     EXPECT_EQ(changed.code, 1);
     EXPECT_THAT(changed.err, HasSubstr("changed since"));
