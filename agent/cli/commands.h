@@ -32,7 +32,8 @@ struct Context {
 [[nodiscard]] Result<> run_purge(const Context &context);
 
 /// Fails when there is a problem, after printing it with everything else.
-[[nodiscard]] Result<> run_doctor(const Context &context, const std::filesystem::path &config_file, bool json);
+[[nodiscard]] Result<> run_doctor(const Context &context, const std::filesystem::path &config_file,
+                                  bool json);
 
 /// All that is wrong, empty when nothing is.
 [[nodiscard]] std::vector<Error> run_check(const Context &context, const std::filesystem::path &config_file);

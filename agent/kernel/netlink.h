@@ -85,7 +85,8 @@ class Netlink {
 
     /// Default children included. Empty for a port that is gone.
     /// Whether the port, which has no master, was told to take frames to further unicast addresses: so it is
-    /// with a macvlan above it, even where that is in another network namespace and no list of ports shows it.
+    /// with a macvlan above it, even where that is in another network namespace and no list of ports shows
+    /// it.
     [[nodiscard]] Result<bool> takes_other_addresses(int ifindex);
 
     [[nodiscard]] Result<std::vector<Qdisc>> qdiscs(int ifindex);

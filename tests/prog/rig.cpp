@@ -68,7 +68,8 @@ void clear_array(int map, std::uint32_t entries) {
     std::vector<std::uint32_t> keys(entries);
     std::iota(keys.begin(), keys.end(), 0U);
     const std::vector<Value> values(entries);
-    if (const int error = bpf_map_update_batch(map, keys.data(), values.data(), &entries, nullptr); error != 0)
+    if (const int error = bpf_map_update_batch(map, keys.data(), values.data(), &entries, nullptr);
+        error != 0)
         fail_with("clear a map", -error);
 }
 

@@ -8,8 +8,8 @@
 ///     EXPECT_EQ(out.priority, isolation);
 ///
 /// The programs hang on no port: what a test sends is seen by none of them. The rigs of a process share
-/// programs and maps, which each finds empty: there is one at a time of either source. The namespace is that of the
-/// calling thread, and is gone with it. What cannot be made throws std::runtime_error. Needs root.
+/// programs and maps, which each finds empty: there is one at a time of either source. The namespace is that
+/// of the calling thread, and is gone with it. What cannot be made throws std::runtime_error. Needs root.
 #pragma once
 
 #include "agent/core/fd.h"
