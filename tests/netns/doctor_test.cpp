@@ -1,22 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What `doctor` says of a port in a namespace.
+#include "agent/core/fd.h"
+#include "agent/kernel/tcx.h"
+#include "tests/netns/lacking.h"
 #include "tests/netns/scenario.h"
 
+#include <array>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 
 namespace spillway::lab {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
+
+/// A program that changes nothing: it returns `code`.
+Fd make_program(bpf_prog_type type, int code) {
+    const std::array<bpf_insn, 2> instructions{
+        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = code},
+        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    return Fd(bpf_prog_load(type, "stranger", "GPL", instructions.data(), instructions.size(), nullptr));
+}
 
 class DoctorOf : public testing::Test {
   protected:
     DoctorOf() {
-        node.ip("link add eth0 type veth peer name eth1");
+        node.ip("link add eth0 numtxqueues 2 numrxqueues 2 type veth peer eth1 numtxqueues 2 numrxqueues 2");
         node.ip("link set eth0 up");
         node.ip("link set eth1 up");
         std::ofstream(file) << R"({"ports":[{"name":"eth0","queues":[{"class":"1:10","isolate_class":"1:20",)"
@@ -70,7 +86,76 @@ TEST_F(DoctorOf, FilterOfTheTreeAndBridgeAreNamed) {
     EXPECT_THAT(check("master")["text"].get<std::string>(), HasSubstr("the bridge br0"));
 }
 
-TEST_F(DoctorOf, ProgramsOfOthersAreNamed) {
+TEST_F(DoctorOf, TcProgramsOfOthersAreNamed) {
+    setup(node, "eth0", "100mbit");
+    const Fd program = make_program(BPF_PROG_TYPE_SCHED_CLS, -1);
+    Fd link; // none before Linux 6.6
+    node.call([&] {
+        const auto port = static_cast<int>(::if_nametoindex("eth0"));
+        LIBBPF_OPTS(bpf_tc_hook, clsact, .ifindex = port, .attach_point = BPF_TC_INGRESS);
+        LIBBPF_OPTS(bpf_tc_opts, filter, .prog_fd = program.get());
+        ASSERT_EQ(bpf_tc_hook_create(&clsact), 0);
+        ASSERT_EQ(bpf_tc_attach(&clsact, &filter), 0);
+        link = Fd(bpf_link_create(program.get(), port, tcx_egress, nullptr));
+    });
+    const json found = check("tc_programs");
+    EXPECT_EQ(found["level"], "note");
+    EXPECT_THAT(found["text"].get<std::string>(),
+                ContainsRegex(R"(bpf stranger:\[[0-9]+\] at clsact ingress)"));
+    if (link) {
+        EXPECT_THAT(found["text"].get<std::string>(),
+                    ContainsRegex(R"(stranger \(id [0-9]+\) at tcx egress)"));
+    }
+    EXPECT_EQ(code, 0);
+}
+
+TEST_F(DoctorOf, XdpProgramOfOthersIsNamed) {
+    setup(node, "eth0", "100mbit");
+    const Fd program = make_program(BPF_PROG_TYPE_XDP, XDP_PASS);
+    node.call([&] {
+        ASSERT_EQ(bpf_xdp_attach(static_cast<int>(::if_nametoindex("eth0")), program.get(), 0, nullptr), 0);
+    });
+    const json found = check("xdp");
+    EXPECT_EQ(found["level"], "note");
+    EXPECT_THAT(found["text"].get<std::string>(), ContainsRegex(R"(stranger \(id [0-9]+\))"));
+}
+
+TEST_F(DoctorOf, FilterThatSetsThePriorityAnewIsAProblem) {
+    setup(node, "eth0", "100mbit");
+    node.tc("qdisc add dev eth0 clsact");
+    const Output added =
+        run(node, words("tc filter add dev eth0 egress matchall action skbedit priority 1:10"));
+    if (added.code != 0)
+        GTEST_SKIP() << "this kernel has none: " << added.err;
+    const json found = check("tc_programs");
+    EXPECT_EQ(found["level"], "problem");
+    EXPECT_THAT(found["text"].get<std::string>(), HasSubstr("matchall at clsact egress"));
+    EXPECT_EQ(code, 1);
+}
+
+TEST_F(DoctorOf, MemberOfABond) {
+    SPILLWAY_MAKE_OR_SKIP(node, "ip link add bond0 type bond");
+    node.ip("link set eth0 down");
+    node.ip("link set eth0 master bond0");
+    EXPECT_THAT(check("master")["text"].get<std::string>(), HasSubstr("it belongs to the bond bond0"));
+}
+
+TEST_F(DoctorOf, TransmitQueuesThatTheSenderChooses) {
+    node.tc("qdisc replace dev eth0 root handle 8: mq");
+    EXPECT_THAT(check("xps")["text"].get<std::string>(),
+                HasSubstr("a hash chooses one of 2 transmit queues"));
+    // Here the mounted /sys is that of the namespace; for the program under test it is the machine's.
+    ASSERT_EQ(run({"ip", "netns", "exec", node.name(), "sh", "-c",
+                   "echo 1 >/sys/class/net/eth0/queues/tx-0/xps_cpus"})
+                  .code,
+              0);
+    const json found = check("xps");
+    EXPECT_EQ(found["level"], "note");
+    EXPECT_THAT(found["text"].get<std::string>(), HasSubstr("XPS lets the sending CPU choose"));
+    EXPECT_EQ(check("classes")["level"], "problem");
+}
+
+TEST_F(DoctorOf, AnotherInstanceIsNamed) {
     setup(node, "eth0", "100mbit");
     const Agent other(node, configuration(ways[0], {"eth0"}));
     const json programs = check("tc_programs");
