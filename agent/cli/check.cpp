@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cli/commands.h"
-#include "agent/cli/host.h"
 #include "agent/cli/table.h"
 #include "agent/config/config.h"
+#include "agent/doctor/host.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/checks_views.h"
 #include "agent/cli/commands.h"
-#include "agent/doctor/diagnosis.h"
 
 #include <algorithm>
 #include <fmt/format.h>

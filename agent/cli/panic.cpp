@@ -28,13 +28,9 @@ Result<> run_resume(const Context &context) {
     const bool panicked = observe(maps->settings()->panic) != 0;
     // Marks are not to end for a silence that nobody has seen; an agent, if one runs, has done the same.
     const auto flows = panicked ? maps->read_flows() : FlowEntries{};
-    for (const auto &[key, flow] : flows.value_or(FlowEntries{})) {
-        spillway_edit seen{};
-        seen.op = SPILLWAY_EDIT_STEP;
-        seen.key = key;
-        if (auto done = maps->edit(seen); !done)
+    for (const auto &[key, flow] : flows.value_or(FlowEntries{}))
+        if (!maps->step(key))
             break; // to resume matters more
-    }
     publish(maps->settings()->panic, 0U);
     std::cout << fmt::format("instance {}: {}\n", context.instance,
                              panicked ? "resumed" : "was not in panic; nothing changed");

@@ -194,10 +194,14 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
                 return std::unexpected(tree.error());
             waiting = fill_queues(*port, config, *tree);
         }
-        const auto other = others_.on(netlink_, link.ifindex);
-        const Waiting attached = other ? leave_to(*other, *port) : attach(*port, config, link, programs);
-        if (waiting.reason == SPILLWAY_WAITING_NO || other)
+        if (const auto other = others_.on(netlink_, link.ifindex)) {
+            detach(*port);
+            waiting = {SPILLWAY_WAITING_OTHER,
+                       other_instance_text(*other) + "; " + other_instance_hint(*other)};
+        } else if (const Waiting attached = attach(*port, config, link, programs);
+                   waiting.reason == SPILLWAY_WAITING_NO) {
             waiting = attached;
+        }
         if (waiting.reason == SPILLWAY_WAITING_NO && !link.up)
             waiting = {SPILLWAY_WAITING_PORT_DOWN, "it is down"};
     }
@@ -361,14 +365,12 @@ Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const L
             links_.insert(link_name(link.name, hook));
         return done;
     };
-    if (auto done = hang(Hook::egress, programs.isolate_fd()); !done) {
-        publish(port.attach, SPILLWAY_ATTACH_OFF);
-        return refused(done.error());
-    }
-    if (auto done = hang(Hook::ingress, programs.ingress_fd()); !done) {
-        publish(port.attach, SPILLWAY_ATTACH_OFF);
-        return refused(done.error());
-    }
+    for (const auto &[hook, fd] :
+         {std::pair{Hook::egress, programs.isolate_fd()}, std::pair{Hook::ingress, programs.ingress_fd()}})
+        if (auto done = hang(hook, fd); !done) {
+            detach(port);
+            return refused(done.error());
+        }
     publish(port.attach, programs.tcx() ? SPILLWAY_ATTACH_TCX : SPILLWAY_ATTACH_CLSACT);
 
     // The TC ingress program traps whatever XDP has not; XDP only saves the way there.
@@ -400,14 +402,12 @@ Waiting PortTable::attach(spillway_port &port, const PortConfig &config, const L
     return waiting;
 }
 
-/// Two instances on one port would each mark flows and put them where the other does not look. Links that
-/// attach() does not claim are removed.
-Waiting PortTable::leave_to(const std::string &other, spillway_port &port) {
-    if (port.attach == SPILLWAY_ATTACH_CLSACT)
+/// Takes the programs off the port. Links go where nobody claims them any more, see remove_other_links().
+void PortTable::detach(spillway_port &port) {
+    if (port.attach != SPILLWAY_ATTACH_TCX) // or off: one of two filters may be there
         remove_filters(netlink_, paths_.instance, static_cast<int>(port.ifindex));
     publish(port.attach, SPILLWAY_ATTACH_OFF);
     publish(port.trap, SPILLWAY_TRAP_OFF);
-    return {SPILLWAY_WAITING_OTHER, other_instance_text(other) + "; " + other_instance_hint(other)};
 }
 
 void PortTable::release_slot(spillway_port &port) {
@@ -421,8 +421,7 @@ void PortTable::release_slot(spillway_port &port) {
 void PortTable::release(int ifindex) {
     for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX))
         if (port.ifindex == static_cast<std::uint32_t>(ifindex)) {
-            if (port.attach == SPILLWAY_ATTACH_CLSACT)
-                remove_filters(netlink_, paths_.instance, ifindex);
+            detach(port);
             release_slot(port);
         }
     if (const auto found = served_.find(ifindex); found != served_.end()) {
@@ -433,12 +432,8 @@ void PortTable::release(int ifindex) {
 
 void PortTable::detach_all() {
     remove_other_links(paths_, {});
-    for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX)) {
-        if (port.attach == SPILLWAY_ATTACH_CLSACT)
-            remove_filters(netlink_, paths_.instance, static_cast<int>(port.ifindex));
-        publish(port.attach, SPILLWAY_ATTACH_OFF);
-        publish(port.trap, SPILLWAY_TRAP_OFF);
-    }
+    for (spillway_port &port : maps_.ports().first(SPILLWAY_PORTS_MAX))
+        detach(port);
 }
 
 void PortTable::publish_reading(const QueueReading &reading, std::uint64_t time_ns, std::uint64_t margin) {

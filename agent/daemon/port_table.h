@@ -68,7 +68,7 @@ class PortTable {
     void set_leaf(spillway_leaf &leaf, std::uint32_t classid, const Leaf *found);
     Waiting attach(spillway_port &port, const PortConfig &config, const LinkInfo &link,
                    const Programs &programs);
-    Waiting leave_to(const std::string &other, spillway_port &port);
+    void detach(spillway_port &port);
     void read_leaf(spillway_queue &queue, spillway_leaf &leaf, const QueueReading &reading,
                    std::uint64_t time_ns, std::uint64_t margin);
 

@@ -21,11 +21,7 @@ Result<FlowEntries> Sweeper::sweep() {
     std::size_t left = 0;
     std::map<std::uint32_t, std::uint32_t> by_port;
     for (const auto &[key, flow] : *flows) {
-        // The program decides, on what is true then; this only asks where a decision may be due.
-        spillway_edit edit{};
-        edit.op = SPILLWAY_EDIT_STEP;
-        edit.key = key;
-        const auto result = maps_.edit(edit);
+        const auto result = maps_.step(key);
         if (!result)
             return std::unexpected(result.error());
         if (*result == SPILLWAY_EDIT_DONE) {

@@ -38,9 +38,4 @@ struct Check {
 /// All checks that apply, problems first, then notes; the host before its ports.
 [[nodiscard]] std::vector<Check> diagnose(const HostFacts &facts);
 
-/// `doctor --json` (design §9).
-[[nodiscard]] std::string checks_json(const std::vector<Check> &checks);
-/// Aligned lines, each remedy on a line below its check, and how many there are of each level.
-[[nodiscard]] std::string checks_text(const std::vector<Check> &checks);
-
 } // namespace spillway

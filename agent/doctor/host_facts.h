@@ -2,10 +2,10 @@
 /// What `doctor` judges: the host as it is, gathered without changing anything.
 #pragma once
 
-#include "agent/cli/host.h"
 #include "agent/config/config.h"
 #include "agent/core/result.h"
 #include "agent/doctor/bpf_facts.h"
+#include "agent/doctor/host.h"
 #include "agent/doctor/port_facts.h"
 #include "agent/kernel/instance.h"
 

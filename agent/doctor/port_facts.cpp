@@ -2,7 +2,7 @@
 #include "agent/doctor/port_facts.h"
 
 #include "agent/kernel/filters.h"
-#include "agent/kernel/tcx.h"
+#include "agent/kernel/links.h"
 
 #include <algorithm>
 #include <bpf/bpf.h>
@@ -255,22 +255,12 @@ std::string program_name(std::uint32_t id) {
     return {info.name, strnlen(info.name, sizeof(info.name))};
 }
 
-std::vector<TcxProgram> tcx_programs(int ifindex) {
+std::vector<TcxProgram> named_tcx_programs(int ifindex) {
     std::vector<TcxProgram> programs;
-    for (const bool egress : {false, true}) {
-        std::array<std::uint32_t, 64> ids{}; // as many as the kernel lets run at one hook
-        auto count = static_cast<std::uint32_t>(ids.size());
-        if (::bpf_prog_query(ifindex, egress ? tcx_egress : tcx_ingress, 0, nullptr, ids.data(), &count) != 0)
-            continue;
-        for (const std::uint32_t id : std::span(ids).first(std::min<std::size_t>(count, ids.size())))
-            programs.push_back({egress, id, program_name(id)});
-    }
+    for (const Hook hook : {Hook::ingress, Hook::egress})
+        for (const std::uint32_t id : tcx_programs(ifindex, hook))
+            programs.push_back({hook == Hook::egress, id, program_name(id)});
     return programs;
-}
-
-bool is_own(const TcFilter &filter, std::string_view instance) {
-    return filter.kind == "bpf" && filter.priority == filter_priority &&
-           (filter.handle | 1U) == filter_handle(instance, true);
 }
 
 } // namespace
@@ -292,7 +282,7 @@ Result<PortFacts> PortQuestions::ask(const LinkInfo &link, const TcTree &tree) {
     facts.xdp_features = xdp_features_of(link.ifindex);
     if (link.xdp_program != 0)
         facts.xdp_program = program_name(link.xdp_program);
-    facts.tcx = tcx_programs(link.ifindex);
+    facts.tcx = named_tcx_programs(link.ifindex);
     facts.xps = xps_of(sysfs_.get(), link.name);
     facts.dcb = dcb_of(link.name);
     facts.switch_chip = has_switch_chip(link.ifindex);
@@ -300,8 +290,7 @@ Result<PortFacts> PortQuestions::ask(const LinkInfo &link, const TcTree &tree) {
     std::vector<TcHandle> parents;
     for (const Qdisc &qdisc : tree.qdiscs) {
         if (qdisc.kind == "clsact" || qdisc.kind == "ingress")
-            parents.insert(parents.end(), {TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
-                                           TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)});
+            parents.insert(parents.end(), {clsact_hook(Hook::ingress), clsact_hook(Hook::egress)});
         else if (qdisc.handle != 0)
             parents.push_back(qdisc.handle);
     }
@@ -313,7 +302,7 @@ Result<PortFacts> PortQuestions::ask(const LinkInfo &link, const TcTree &tree) {
         if (!filters)
             return fail(std::move(filters.error()));
         for (TcFilter &filter : *filters) {
-            const bool own = is_own(filter, instance_);
+            const bool own = is_filter_of(filter, instance_);
             facts.filters.push_back({parent, std::move(filter), own});
         }
     }

@@ -6,11 +6,24 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 
+#include <array>
 #include <cerrno>
 #include <limits>
 #include <memory>
 
 namespace spillway {
+
+Fd load_least_program(bpf_prog_type type, std::uint32_t flags) {
+    const std::array<bpf_insn, 2> nothing{
+        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
+        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    LIBBPF_OPTS(bpf_prog_load_opts, options, .prog_flags = flags);
+    return Fd(bpf_prog_load(type, "probe", "GPL", nothing.data(), nothing.size(), &options));
+}
+
+bool has_xdp_frags() {
+    return static_cast<bool>(load_least_program(BPF_PROG_TYPE_XDP, xdp_has_frags));
+}
 
 bool has_tcx(int tc_program_fd) {
     // With tcx the kernel looks for the interface, which does not exist; without, it refuses the hook first.

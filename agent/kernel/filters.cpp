@@ -16,18 +16,9 @@ bpf_tc_attach_point attach_point(Hook hook) {
     return hook == Hook::egress ? BPF_TC_EGRESS : BPF_TC_INGRESS;
 }
 
-TcHandle parent_of(Hook hook) {
-    return TC_H_MAKE(TC_H_CLSACT, hook == Hook::egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS);
-}
-
-bool ours(const TcFilter &filter, std::string_view instance) {
-    return filter.kind == "bpf" && filter.priority == filter_priority &&
-           (filter.handle | 1U) == filter_handle(instance, true);
-}
-
 /// All filters at the hook; none when there is no clsact.
 std::vector<TcFilter> filters_at(Netlink &netlink, int ifindex, Hook hook) {
-    return netlink.filters(ifindex, parent_of(hook)).value_or(std::vector<TcFilter>{});
+    return netlink.filters(ifindex, clsact_hook(hook)).value_or(std::vector<TcFilter>{});
 }
 
 } // namespace
@@ -39,6 +30,16 @@ std::uint32_t filter_handle(std::string_view instance, bool made_clsact) {
     return made_clsact ? hash | 1U : std::max(hash & ~1U, 2U); // 0 would let the kernel choose
 }
 
+bool is_filter_of(const TcFilter &filter, std::string_view instance) {
+    return filter.kind == "bpf" && filter.priority == filter_priority &&
+           (filter.handle == filter_handle(instance, true) ||
+            filter.handle == filter_handle(instance, false));
+}
+
+TcHandle clsact_hook(Hook hook) {
+    return TC_H_MAKE(TC_H_CLSACT, hook == Hook::egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS);
+}
+
 Result<> ensure_filter(Netlink &netlink, std::string_view instance, std::string_view port, int ifindex,
                        Hook hook, int program_fd) {
     LIBBPF_OPTS(bpf_tc_hook, clsact, .ifindex = ifindex, .attach_point = attach_point(hook));
@@ -48,7 +49,7 @@ Result<> ensure_filter(Netlink &netlink, std::string_view instance, std::string_
     std::uint32_t handle = filter_handle(instance, made == 0);
     for (const Hook other : {Hook::egress, Hook::ingress}) // it is ours if it was when the first one came
         for (const TcFilter &filter : filters_at(netlink, ifindex, other))
-            if (ours(filter, instance))
+            if (is_filter_of(filter, instance))
                 handle = filter.handle;
     LIBBPF_OPTS(bpf_tc_opts, filter, .prog_fd = program_fd, .flags = BPF_TC_F_REPLACE, .handle = handle,
                 .priority = filter_priority);
@@ -67,7 +68,7 @@ void remove_filters(Netlink &netlink, std::string_view instance, int ifindex) {
     bool made_clsact = false;
     for (const Hook hook : {Hook::egress, Hook::ingress})
         for (const TcFilter &filter : filters_at(netlink, ifindex, hook)) {
-            if (!ours(filter, instance))
+            if (!is_filter_of(filter, instance))
                 continue;
             made_clsact = made_clsact || filter.handle == filter_handle(instance, true);
             LIBBPF_OPTS(bpf_tc_hook, clsact, .ifindex = ifindex, .attach_point = attach_point(hook));

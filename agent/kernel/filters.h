@@ -19,6 +19,12 @@ inline constexpr std::uint32_t filter_priority = 1;
 /// is in: only then may the clsact be removed with it.
 [[nodiscard]] std::uint32_t filter_handle(std::string_view instance, bool made_clsact);
 
+/// True of the filters that ensure_filter() makes for the instance.
+[[nodiscard]] bool is_filter_of(const TcFilter &filter, std::string_view instance);
+
+/// What the filters of a TC hook (egress or ingress) hang on.
+[[nodiscard]] TcHandle clsact_hook(Hook hook);
+
 /// Makes the TC program run at the hook (egress or ingress) of the port; a filter of ours that is there is
 /// replaced in place, so that no packet meets no program. Makes a clsact where there is none. Fails when the
 /// port has an ingress qdisc in its place, or when filters of another kind have our priority.

@@ -115,6 +115,24 @@ void rename_links(const Paths &paths, std::string_view from, std::string_view to
                     (paths.links / link_name(to, hook)).c_str(), RENAME_NOREPLACE);
 }
 
+std::set<std::uint32_t> linked_programs(const Paths &paths) {
+    std::set<std::uint32_t> ids;
+    std::error_code ignored; // a directory that is gone holds no links
+    for (const auto &entry : std::filesystem::directory_iterator(paths.links, ignored))
+        if (const Fd link(bpf_obj_get(entry.path().c_str())); link)
+            if (const bpf_link_info info = link_info(link.get()); info.prog_id != 0)
+                ids.insert(info.prog_id);
+    return ids;
+}
+
+std::vector<std::uint32_t> tcx_programs(int ifindex, Hook hook) {
+    std::array<std::uint32_t, 64> ids{}; // as many as a hook takes
+    auto count = static_cast<std::uint32_t>(ids.size());
+    if (bpf_prog_query(ifindex, attach_type(hook), 0, nullptr, ids.data(), &count) != 0)
+        return {};
+    return {ids.begin(), ids.begin() + std::min<std::ptrdiff_t>(count, ids.size())};
+}
+
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep) {
     std::error_code ignored; // a directory that is gone holds no links
     for (const auto &entry : std::filesystem::directory_iterator(paths.links, ignored))

@@ -5,9 +5,11 @@
 #include "agent/core/result.h"
 #include "agent/kernel/instance.h"
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace spillway {
 
@@ -30,6 +32,13 @@ void remove_link(const Paths &paths, std::string_view port, Hook hook);
 /// The port has another name now: its links get it too, and go on running. A name still taken is left alone
 /// (two ports that swap names): then the link is made anew.
 void rename_links(const Paths &paths, std::string_view from, std::string_view to);
+
+/// Ids of the programs on the instance's pinned links.
+[[nodiscard]] std::set<std::uint32_t> linked_programs(const Paths &paths);
+
+/// Ids of the programs on a port's tcx hook (egress or ingress), whosesoever, in the order in which they run.
+/// Empty without tcx. Interface numbers are those of one network namespace, ids those of the machine.
+[[nodiscard]] std::vector<std::uint32_t> tcx_programs(int ifindex, Hook hook);
 
 /// Removes every link of ours whose file name is not in `keep`.
 void remove_other_links(const Paths &paths, const std::set<std::string> &keep);

@@ -233,4 +233,11 @@ Result<spillway_edit_result> Maps::edit(spillway_edit change) const {
                                                   : SPILLWAY_EDIT_BAD;
 }
 
+Result<spillway_edit_result> Maps::step(const spillway_flow_key &key) const {
+    spillway_edit change{};
+    change.op = SPILLWAY_EDIT_STEP;
+    change.key = key;
+    return edit(change);
+}
+
 } // namespace spillway

@@ -57,6 +57,8 @@ class Maps {
 
     /// Has the edit program make one change; `change.abi` is filled in here.
     [[nodiscard]] Result<spillway_edit_result> edit(spillway_edit change) const;
+    /// Has the edit program decide, on what is true now, whether the flow's mark ends.
+    [[nodiscard]] Result<spillway_edit_result> step(const spillway_flow_key &key) const;
 
   private:
     /// A mapped array; unmapped by scope.

@@ -1,37 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/kernel/other_instances.h"
 
-#include "agent/core/fd.h"
 #include "agent/kernel/filters.h"
-#include "agent/kernel/tcx.h"
+#include "agent/kernel/links.h"
 
-#include <bpf/bpf.h>
 #include <fmt/format.h>
-#include <linux/pkt_sched.h>
 
 #include <algorithm>
-#include <array>
 
 namespace spillway {
-namespace {
-
-/// Programs on the port's tcx egress hook, in the order in which they run. Interface numbers are those of one
-/// network namespace, ids of programs those of the machine.
-std::vector<std::uint32_t> programs_at(int ifindex) {
-    std::array<std::uint32_t, 64> ids{}; // as many as a hook takes
-    auto count = static_cast<std::uint32_t>(ids.size());
-    if (bpf_prog_query(ifindex, tcx_egress, 0, nullptr, ids.data(), &count) != 0)
-        return {}; // no tcx here
-    return {ids.begin(), ids.begin() + std::min<std::ptrdiff_t>(count, ids.size())};
-}
-
-bool is_filter_of(const TcFilter &filter, std::string_view instance) {
-    return filter.kind == "bpf" && filter.priority == filter_priority &&
-           (filter.handle == filter_handle(instance, true) ||
-            filter.handle == filter_handle(instance, false));
-}
-
-} // namespace
 
 OtherInstances OtherInstances::find(const Paths &own) {
     OtherInstances found;
@@ -41,14 +18,16 @@ OtherInstances OtherInstances::find(const Paths &own) {
         const std::string name = folder.path().filename();
         if (name != own.instance)
             found.others_.push_back(name);
-        for (const auto &entry : std::filesystem::directory_iterator(Paths(name).links, ignored)) {
-            const Fd link(bpf_obj_get(entry.path().c_str()));
-            bpf_link_info info{};
-            std::uint32_t size = sizeof(info);
-            if (link && bpf_obj_get_info_by_fd(link.get(), &info, &size) == 0)
-                found.programs_[info.prog_id] = name;
-        }
     }
+    if (found.others_.empty())
+        return found; // the usual case, at every change of the host
+    const auto add = [&found](const Paths &paths) {
+        for (const std::uint32_t id : linked_programs(paths))
+            found.programs_[id] = paths.instance;
+    };
+    add(own);
+    for (const std::string &name : found.others_)
+        add(Paths(name));
     return found;
 }
 
@@ -58,10 +37,10 @@ std::optional<std::string> OtherInstances::on(Netlink &netlink, int ifindex) con
     const auto unless_own = [this](const std::string &name) {
         return name == own_ ? std::nullopt : std::optional(name);
     };
-    for (const std::uint32_t id : programs_at(ifindex))
+    for (const std::uint32_t id : tcx_programs(ifindex, Hook::egress))
         if (const auto program = programs_.find(id); program != programs_.end())
             return unless_own(program->second);
-    const auto filters = netlink.filters(ifindex, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS));
+    const auto filters = netlink.filters(ifindex, clsact_hook(Hook::egress));
     for (const TcFilter &filter : filters.value_or(std::vector<TcFilter>{})) {
         if (is_filter_of(filter, own_))
             return std::nullopt;

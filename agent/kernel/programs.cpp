@@ -20,8 +20,6 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint32_t xdp_has_frags = 1U << 5U; // BPF_F_XDP_HAS_FRAGS, newer than the oldest headers
-
 /// What libbpf and the verifier said last; libbpf's printer is global and takes no context.
 std::string last_words; // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
@@ -63,17 +61,6 @@ Error load_error(int number) {
         error.detail = reason_of(last_words);
     }
     return error;
-}
-
-/// Whether XDP programs may say that they take packets in fragments (large MTU).
-bool probe_xdp_frags() {
-    const std::array<bpf_insn, 2> pass{
-        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
-        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    LIBBPF_OPTS(bpf_prog_load_opts, options, .prog_flags = xdp_has_frags);
-    const Fd program(
-        bpf_prog_load(BPF_PROG_TYPE_XDP, "probe_frags", "GPL", pass.data(), pass.size(), &options));
-    return static_cast<bool>(program);
 }
 
 std::string purge(const Paths &paths) {
@@ -161,19 +148,25 @@ Result<Programs> Programs::open(const ProgramOptions &options) {
     skeleton->rodata->cip_ethertype = options.ethertype;
     bpf_map__set_max_entries(skeleton->maps.flows, options.flow_capacity);
     bpf_map__set_max_entries(skeleton->maps.upstream, options.flow_capacity);
-    if (probe_xdp_frags())
+    if (has_xdp_frags())
         bpf_program__set_flags(skeleton->progs.spillway_trap, xdp_has_frags);
     last_words.clear();
     return programs;
+}
+
+int Programs::load_into_kernel() {
+    const int error = spillway_bpf__load(skeleton_.get());
+    if (error == 0)
+        tcx_ = has_tcx(isolate_fd());
+    return error;
 }
 
 Result<Programs> Programs::load_unpinned(const ProgramOptions &options) {
     auto programs = open(options);
     if (!programs)
         return programs;
-    if (const int error = spillway_bpf__load(programs->skeleton_.get()); error != 0)
+    if (const int error = programs->load_into_kernel(); error != 0)
         return fail(load_error(-error));
-    programs->tcx_ = has_tcx(programs->isolate_fd());
     return programs;
 }
 
@@ -189,7 +182,7 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
                          skeleton->maps.counters, skeleton->maps.settings, skeleton->maps.events})
         if (bpf_map__set_pin_path(map, (paths.maps / bpf_map__name(map)).c_str()) != 0)
             return fail({.operation = "choose pin path", .object = bpf_map__name(map), .number = errno});
-    if (const int error = spillway_bpf__load(skeleton); error != 0) {
+    if (const int error = programs->load_into_kernel(); error != 0) {
         Error failed = load_error(-error);
         if (error == -EINVAL && ::access((paths.maps / "settings").c_str(), F_OK) == 0)
             failed.hint =
@@ -201,7 +194,6 @@ Result<Programs> Programs::load(const Paths &paths, const ProgramOptions &option
     if (auto pinned = pin_program(bpf_program__fd(skeleton->progs.spillway_edit), paths.progs / "edit");
         !pinned)
         return std::unexpected(pinned.error());
-    programs->tcx_ = has_tcx(programs->isolate_fd());
     return programs;
 }
 

@@ -44,6 +44,8 @@ class Programs {
     explicit Programs(spillway_bpf *skeleton);
     /// Not yet loaded.
     static Result<Programs> open(const ProgramOptions &options);
+    /// 0, or a negative errno.
+    int load_into_kernel();
     struct Destroy {
         void operator()(spillway_bpf *skeleton) const;
     };

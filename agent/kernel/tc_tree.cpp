@@ -8,6 +8,8 @@
 namespace spillway {
 namespace {
 
+constexpr const char *one_tree_hint = "use one tree for all of them: spillway setup PORT --rate RATE";
+
 const Qdisc *find_qdisc(const TcTree &tree, TcHandle handle) {
     const auto found = std::ranges::find(tree.qdiscs, handle, &Qdisc::handle);
     return found == tree.qdiscs.end() ? nullptr : &*found;
@@ -42,7 +44,7 @@ std::expected<Leaf, TcRefusal> resolve_root(const TcTree &tree) {
     if (root->kind == "mq" || root->kind == "mqprio")
         return refuse(TcReason::no_class,
                       fmt::format("the root qdisc is {}: packets wait in the queues below it", root->kind),
-                      "use one tree for all of them: spillway setup PORT --rate RATE");
+                      one_tree_hint);
     return Leaf{tc_root, root->handle, tc_root, root->kind};
 }
 
@@ -78,7 +80,7 @@ std::expected<void, TcRefusal> check_one_transmit_queue(const TcTree &tree, TcHa
                           fmt::format("{} has {} transmit queues with a queue each: which of them a packet "
                                       "takes is not known when it is judged",
                                       holder->kind, queues),
-                          "use one tree for all of them: spillway setup PORT --rate RATE");
+                          one_tree_hint);
     }
     return {};
 }

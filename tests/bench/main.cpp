@@ -9,6 +9,7 @@
 ///
 /// The TC program reads a real HTB tree. Rounds of all programs follow one another, so that a slow moment of
 /// the machine meets all of them; a row's value is the median of its rounds.
+#include "tests/bpf_program.h"
 #include "tests/prog/rig.h"
 
 #include <CLI/CLI.hpp>
@@ -33,21 +34,6 @@ namespace {
 using namespace spillway;
 using namespace spillway::packet;
 using namespace spillway::prog;
-
-/// A program that returns `verdict` and does nothing else.
-Fd empty_program(bpf_prog_type type, int verdict) {
-    const std::array<bpf_insn, 2> code{
-        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K,
-                 .dst_reg = BPF_REG_0,
-                 .src_reg = 0,
-                 .off = 0,
-                 .imm = verdict},
-        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    Fd program(bpf_prog_load(type, "empty", "GPL", code.data(), code.size(), nullptr));
-    if (!program)
-        throw std::runtime_error(fmt::format("load an empty program: {}", std::strerror(errno)));
-    return program;
-}
 
 struct Row {
     std::string name;
@@ -89,8 +75,8 @@ std::vector<Row> measure(int repeat, int rounds) {
     // the first would be taken for isolated already. A class of another tree sends them the same way.
     rig.leaf(isolation).classid = 0x20020;
 
-    const Fd empty_tc = empty_program(BPF_PROG_TYPE_SCHED_CLS, TC_ACT_UNSPEC);
-    const Fd empty_xdp = empty_program(BPF_PROG_TYPE_XDP, XDP_PASS);
+    const Fd empty_tc = make_program(BPF_PROG_TYPE_SCHED_CLS, "empty", TC_ACT_UNSPEC);
+    const Fd empty_xdp = make_program(BPF_PROG_TYPE_XDP, "empty", XDP_PASS);
     std::vector<Row> rows{
         {"tc.empty", 0, "", [&] { return tc_ns(empty_tc.get(), rig, packet, repeat); }},
         {"tc.idle", 8, "tc.empty",

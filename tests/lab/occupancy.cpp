@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/occupancy.h"
 
+#include "agent/kernel/tcx.h"
+
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <cerrno>
@@ -15,7 +17,6 @@ namespace spillway::lab {
 namespace {
 
 constexpr std::size_t slot_count = std::size_t{LAB_PORTS} * LAB_PRIORITIES;
-constexpr auto tcx_ingress = static_cast<bpf_attach_type>(46); // newer than the headers of the build
 
 std::size_t slot_of(const Port &port, Priority priority) {
     return std::size_t{port.number} * LAB_PRIORITIES + static_cast<std::size_t>(priority);

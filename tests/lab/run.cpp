@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/run.h"
 
+#include "tests/temporary_folder.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -52,27 +54,6 @@ void sleep_until(std::uint64_t time_ns) {
 std::uint64_t to_ns(double seconds) {
     return static_cast<std::uint64_t>(seconds * 1e9);
 }
-
-/// A folder for the files of a run; gone with it.
-class Scratch {
-  public:
-    Scratch() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "spillway-lab.XXXXXX").string();
-        if (::mkdtemp(pattern.data()) == nullptr)
-            throw std::runtime_error("cannot make a folder for the run");
-        path_ = pattern;
-    }
-    ~Scratch() {
-        std::error_code ignored; // nothing depends on it
-        std::filesystem::remove_all(path_, ignored);
-    }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
-    [[nodiscard]] std::string file(const std::string &name) const { return path_ + "/" + name; }
-
-  private:
-    std::string path_;
-};
 
 bool has_phases(const Scenario &scenario) {
     return std::ranges::any_of(scenario.elephants,
@@ -363,7 +344,7 @@ RunResult Laboratory::run(Scheme scheme) {
 }
 
 RunResult Laboratory::run_once(Scheme scheme) {
-    const Scratch scratch;
+    const TemporaryFolder scratch("lab");
     RunResult result;
     result.scheme = scheme;
     set_flow_control(scheme);
@@ -390,7 +371,8 @@ RunResult Laboratory::run_once(Scheme scheme) {
         probes.emplace_back(*topology_.node(victim.from).ns,
                             fmt::format("probe --to {} --port {} --seconds {} --patience {} --series {}",
                                         topology_.node(victim.to).address(), victim_port + i, lead + seconds_,
-                                        scenario_.patience, scratch.file(fmt::format("victim{}", i))));
+                                        scenario_.patience,
+                                        (scratch.path() / fmt::format("victim{}", i)).string()));
     }
     sleep_until(now_ns() + to_ns(lead));
     result.start_ns = now_ns();
@@ -406,9 +388,9 @@ RunResult Laboratory::run_once(Scheme scheme) {
 
     for (std::size_t i = 0; i < probes.size(); ++i) {
         const nlohmann::json seen = probes[i].result();
-        VictimResult victim{.name =
-                                fmt::format("{} → {}", scenario_.victims[i].from, scenario_.victims[i].to),
-                            .round_trips = read_series(scratch.file(fmt::format("victim{}", i)))};
+        VictimResult victim{
+            .name = fmt::format("{} → {}", scenario_.victims[i].from, scenario_.victims[i].to),
+            .round_trips = read_series((scratch.path() / fmt::format("victim{}", i)).string())};
         victim.sent = seen.at("sent");
         victim.lost = seen.at("lost");
         victim.late = seen.at("late");

@@ -24,22 +24,13 @@ using testing::HasSubstr;
 
 constexpr const char *udp_flow = "udp 10.0.0.1:5000 10.0.0.2:6000";
 
-/// An agent that serves eth0 of one node; its neighbour answers nothing.
-class Commands : public testing::Test {
+/// An agent that serves the port.
+class Commands : public testing::Test, protected OnePort {
   protected:
-    Commands() {
-        link({.ns = node, .port = "eth0", .mac = "02:00:00:00:00:01", .addresses = {"10.0.0.1/24"}},
-             {.ns = peer, .port = "eth0", .mac = "02:00:00:00:00:02", .addresses = {"10.0.0.2/24"}});
-        setup(node, "eth0", "200mbit");
-        agent.emplace(node, configuration(ways[0], {"eth0"}));
-    }
-
     [[nodiscard]] Paths paths() const { return Paths(agent->instance()); }
     [[nodiscard]] int ifindex() const { return port_status(agent->status(), "eth0")["ifindex"]; }
 
-    Namespace node{"node"};
-    Namespace peer{"peer"};
-    std::optional<Agent> agent;
+    std::optional<Agent> agent{std::in_place, node, config};
 };
 
 TEST_F(Commands, MarkIsShownUntilUnmark) {

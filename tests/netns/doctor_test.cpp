@@ -2,10 +2,10 @@
 /// What `doctor` says of a port in a namespace.
 #include "agent/core/fd.h"
 #include "agent/kernel/tcx.h"
+#include "tests/bpf_program.h"
 #include "tests/netns/lacking.h"
 #include "tests/netns/scenario.h"
 
-#include <array>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
@@ -20,14 +20,6 @@ namespace {
 using nlohmann::json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
-
-/// A program that changes nothing: it returns `code`.
-Fd make_program(bpf_prog_type type, int code) {
-    const std::array<bpf_insn, 2> instructions{
-        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = code},
-        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    return Fd(bpf_prog_load(type, "stranger", "GPL", instructions.data(), instructions.size(), nullptr));
-}
 
 class DoctorOf : public testing::Test {
   protected:
@@ -88,7 +80,7 @@ TEST_F(DoctorOf, FilterOfTheTreeAndBridgeAreNamed) {
 
 TEST_F(DoctorOf, TcProgramsOfOthersAreNamed) {
     setup(node, "eth0", "100mbit");
-    const Fd program = make_program(BPF_PROG_TYPE_SCHED_CLS, -1);
+    const Fd program = make_program(BPF_PROG_TYPE_SCHED_CLS, "stranger", -1);
     Fd link; // none before Linux 6.6
     node.call([&] {
         const auto port = static_cast<int>(::if_nametoindex("eth0"));
@@ -111,7 +103,7 @@ TEST_F(DoctorOf, TcProgramsOfOthersAreNamed) {
 
 TEST_F(DoctorOf, XdpProgramOfOthersIsNamed) {
     setup(node, "eth0", "100mbit");
-    const Fd program = make_program(BPF_PROG_TYPE_XDP, XDP_PASS);
+    const Fd program = make_program(BPF_PROG_TYPE_XDP, "stranger", XDP_PASS);
     node.call([&] {
         ASSERT_EQ(bpf_xdp_attach(static_cast<int>(::if_nametoindex("eth0")), program.get(), 0, nullptr), 0);
     });
@@ -123,10 +115,7 @@ TEST_F(DoctorOf, XdpProgramOfOthersIsNamed) {
 TEST_F(DoctorOf, FilterThatSetsThePriorityAnewIsAProblem) {
     setup(node, "eth0", "100mbit");
     node.tc("qdisc add dev eth0 clsact");
-    const Output added =
-        run(node, words("tc filter add dev eth0 egress matchall action skbedit priority 1:10"));
-    if (added.code != 0)
-        GTEST_SKIP() << "this kernel has none: " << added.err;
+    SPILLWAY_MAKE_OR_SKIP(node, "tc filter add dev eth0 egress matchall action skbedit priority 1:10");
     const json found = check("tc_programs");
     EXPECT_EQ(found["level"], "problem");
     EXPECT_THAT(found["text"].get<std::string>(), HasSubstr("matchall at clsact egress"));

@@ -3,14 +3,13 @@
 #include "agent/core/fd.h"
 #include "agent/kernel/features.h"
 #include "agent/kernel/filters.h"
+#include "agent/kernel/tcx.h"
+#include "tests/bpf_program.h"
 #include "tests/netns/fixture.h"
 
-#include <array>
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/bpf.h>
-#include <linux/pkt_sched.h>
 #include <net/if.h>
 #include <optional>
 #include <stdexcept>
@@ -32,13 +31,7 @@ T value_of(Result<T> result) {
     return std::move(*result);
 }
 
-/// A TC program that lets every packet pass to the next one.
-Fd make_program(const char *name) {
-    const std::array<bpf_insn, 2> next{
-        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = -1},
-        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    return Fd(bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, name, "GPL", next.data(), next.size(), nullptr));
-}
+constexpr int next_program = -1; // TC_ACT_UNSPEC
 
 class Filters : public testing::Test {
   protected:
@@ -65,10 +58,8 @@ class Filters : public testing::Test {
         ns.call([&] { remove_filters(*netlink, instance, ifindex); });
     }
     std::vector<std::string> programs(Hook hook) {
-        const TcHandle parent =
-            TC_H_MAKE(TC_H_CLSACT, hook == Hook::egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS);
         std::vector<std::string> names;
-        for (const TcFilter &filter : value_of(netlink->filters(ifindex, parent)))
+        for (const TcFilter &filter : value_of(netlink->filters(ifindex, clsact_hook(hook))))
             names.push_back(filter.kind == "bpf" ? filter.program.substr(0, filter.program.find(':'))
                                                  : filter.kind);
         return names;
@@ -78,8 +69,8 @@ class Filters : public testing::Test {
     Namespace ns{"filters"};
     int ifindex = 0;
     std::optional<Netlink> netlink;
-    Fd first = make_program("first");
-    Fd second = make_program("second");
+    Fd first = make_program(BPF_PROG_TYPE_SCHED_CLS, "first", next_program);
+    Fd second = make_program(BPF_PROG_TYPE_SCHED_CLS, "second", next_program);
 };
 
 TEST_F(Filters, AClsactOfOursGoesWithThem) {
@@ -155,16 +146,15 @@ TEST(FilterHandle, SaysWhoMadeTheClsactAndIsNeverZero) {
 }
 
 TEST(Features, AreProbedOnTheKernelItself) {
-    const Fd program = make_program("probe");
-    ASSERT_TRUE(program);
+    const Fd program = make_program(BPF_PROG_TYPE_SCHED_CLS, "probe", next_program);
     EXPECT_FALSE(has_kernel_function("spillway_no_such_function"));
     EXPECT_TRUE(has_kernel_function("dev_queue_xmit") || has_kernel_function("__dev_queue_xmit"));
     // A link is possible if and only if the probe says so.
     const Namespace ns("probe");
     ns.ip("link add p0 type veth peer name p1");
     ns.call([&] {
-        const Fd link(bpf_link_create(program.get(), static_cast<int>(::if_nametoindex("p0")),
-                                      static_cast<bpf_attach_type>(47), nullptr));
+        const Fd link(
+            bpf_link_create(program.get(), static_cast<int>(::if_nametoindex("p0")), tcx_egress, nullptr));
         EXPECT_EQ(has_tcx(program.get()), static_cast<bool>(link));
     });
 }

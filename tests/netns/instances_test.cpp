@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Several instances beside each other, and what `purge` takes and leaves.
+#include "tests/netns/links.h"
 #include "tests/netns/scenario.h"
 
 #include <bpf/bpf.h>
@@ -16,39 +17,23 @@ using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-std::set<std::string> links_of(const Agent &agent) {
-    std::set<std::string> names;
-    for (const auto &entry : fs::directory_iterator("/sys/fs/bpf/spillway/" + agent.instance() + "/links"))
-        names.insert(entry.path().filename());
-    return names;
-}
-
-class Instances : public testing::Test {
+class Instances : public testing::Test, protected OnePort {
   protected:
-    Instances() {
-        link({.ns = node, .port = "eth0", .mac = "02:00:00:00:00:01", .addresses = {"10.0.0.1/24"}},
-             {.ns = peer, .port = "eth0", .mac = "02:00:00:00:00:02", .addresses = {"10.0.0.2/24"}});
-        setup(node, "eth0", "200mbit");
-    }
     [[nodiscard]] static json waiting(const Agent &agent) {
         return port_status(agent.status(), "eth0")["waiting"];
     }
-
-    Namespace node{"node"};
-    Namespace peer{"peer"};
-    const json config = configuration(ways[0], {"eth0"});
 };
 
 // A port belongs to the instance that came first, its agent running or not, until that one is purged.
 TEST_F(Instances, SecondOneOnAPortWaits) {
     Agent first(node, config);
-    const auto links = links_of(first);
+    const auto links = link_ids(first);
     const Agent second(node, config, false);
     EXPECT_TRUE(eventually(3, [&] { return waiting(second) == "other_instance"; }))
         << second.status().dump(1);
     EXPECT_EQ(port_status(second.status(), "eth0")["tc"], "off");
     EXPECT_EQ(port_status(second.status(), "eth0")["xdp"], "off");
-    EXPECT_TRUE(links_of(second).empty());
+    EXPECT_TRUE(link_ids(second).empty());
     EXPECT_THAT(second.log(),
                 AllOf(HasSubstr("belongs to instance " + first.instance()), HasSubstr("purge")));
     EXPECT_EQ(second.command({"mark", "udp", "10.0.0.1:1", "10.0.0.2:2", "--port", "eth0"}).code, 1);
@@ -59,7 +44,7 @@ TEST_F(Instances, SecondOneOnAPortWaits) {
 
     EXPECT_EQ(first.command({"check", "--config", first.config_file()}).code, 0) << "it was first";
     EXPECT_EQ(waiting(first), nullptr);
-    EXPECT_EQ(links_of(first), links);
+    EXPECT_EQ(link_ids(first), links);
     first.kill();
     first.start(); // it is still the first
     EXPECT_EQ(waiting(first), nullptr);
@@ -96,11 +81,11 @@ TEST_F(Instances, InNamespacesOfTheirOwn) {
     ASSERT_EQ(first.command(mark).code, 0);
     EXPECT_TRUE(second.flows(true).empty());
     ASSERT_EQ(second.command(mark).code, 0);
-    const auto links = links_of(second);
+    const auto links = link_ids(second);
     first.stop();
     ASSERT_EQ(first.command({"purge"}).code, 0);
     EXPECT_EQ(waiting(second), nullptr);
-    EXPECT_EQ(links_of(second), links);
+    EXPECT_EQ(link_ids(second), links);
     EXPECT_EQ(second.flows().size(), 1U);
     // One instance lives in one namespace.
     const Output twice = run(node, {spillway_program(), "--instance", second.instance(), "agent", "--config",

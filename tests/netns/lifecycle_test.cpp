@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The agent dies, comes back, meets others: the data path stays, no packet is lost, and every refusal is a
 /// sentence with a remedy.
+#include "tests/bpf_program.h"
 #include "tests/netns/scenario.h"
 
 #include <bpf/bpf.h>
@@ -264,11 +265,7 @@ TEST_F(Refusal, MissingPortAndClass) {
 
 /// Somebody else's XDP program on a port, which lets everything pass.
 spillway::Fd foreign_xdp(const Namespace &ns, const std::string &port) {
-    const std::array<bpf_insn, 2> pass{
-        bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
-        bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    const spillway::Fd program(
-        bpf_prog_load(BPF_PROG_TYPE_XDP, "stranger", "GPL", pass.data(), pass.size(), nullptr));
+    const spillway::Fd program = spillway::make_program(BPF_PROG_TYPE_XDP, "stranger", XDP_PASS);
     spillway::Fd link;
     ns.call([&] {
         LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);

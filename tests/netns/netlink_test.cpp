@@ -29,6 +29,7 @@
 #include "agent/kernel/netlink.h"
 #include "agent/kernel/setup_tree.h"
 #include "agent/kernel/tc_tree.h"
+#include "tests/temporary_folder.h"
 
 namespace spillway {
 namespace {
@@ -53,8 +54,7 @@ int index_of(const char *name) {
 class NetlinkTest : public testing::Test {
   protected:
     void SetUp() override {
-        if (::geteuid() != 0)
-            GTEST_SKIP() << "needs root";
+        ASSERT_EQ(::geteuid(), 0U) << "needs root";
         outside_ = Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
         ASSERT_TRUE(outside_);
         ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
@@ -140,25 +140,20 @@ Outcome setup(const std::string &rate, bool force = false, bool dry_run = false,
 class FailingTc {
   public:
     explicit FailingTc(const std::string &poison) : path_(std::getenv("PATH")) {
-        std::string name = std::filesystem::temp_directory_path() / "spillway-tc-XXXXXX";
-        EXPECT_NE(::mkdtemp(name.data()), nullptr);
-        directory_ = name;
-        std::ofstream(directory_ / "tc")
-            << "#!/bin/sh\ncase \" $* \" in *' " << poison
-            << " '*) echo 'Error: poisoned.' >&2; exit 2;; esac\nPATH='" << path_ << "' exec tc \"$@\"\n";
-        std::filesystem::permissions(directory_ / "tc", std::filesystem::perms::owner_all);
-        ::setenv("PATH", (directory_.string() + ":" + path_).c_str(), 1);
+        const auto program = folder_.path() / "tc";
+        std::ofstream(program) << "#!/bin/sh\ncase \" $* \" in *' " << poison
+                               << " '*) echo 'Error: poisoned.' >&2; exit 2;; esac\nPATH='" << path_
+                               << "' exec tc \"$@\"\n";
+        std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+        ::setenv("PATH", (folder_.path().string() + ":" + path_).c_str(), 1);
     }
     FailingTc(const FailingTc &) = delete;
     FailingTc &operator=(const FailingTc &) = delete;
-    ~FailingTc() {
-        ::setenv("PATH", path_.c_str(), 1);
-        std::filesystem::remove_all(directory_);
-    }
+    ~FailingTc() { ::setenv("PATH", path_.c_str(), 1); }
 
   private:
     std::string path_;
-    std::filesystem::path directory_;
+    TemporaryFolder folder_{"tc"};
 };
 
 // ---- ports

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What the agent does when the host changes around it: ports, qdiscs and classes that come, go and change,
 /// and configurations and programs that are replaced, under traffic.
+#include "agent/kernel/links.h"
+#include "tests/netns/links.h"
 #include "tests/netns/scenario.h"
 
-#include <bpf/bpf.h>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -19,42 +20,18 @@ using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Ids of the pinned links by their file name.
-std::map<std::string, std::uint32_t> link_ids(const Agent &agent) {
-    std::map<std::string, std::uint32_t> ids;
-    for (const auto &entry : fs::directory_iterator("/sys/fs/bpf/spillway/" + agent.instance() + "/links")) {
-        const spillway::Fd link(bpf_obj_get(entry.path().c_str()));
-        bpf_link_info info{};
-        std::uint32_t size = sizeof(info);
-        if (link && bpf_obj_get_info_by_fd(link.get(), &info, &size) == 0)
-            ids[entry.path().filename()] = info.id;
-    }
-    return ids;
-}
-
 /// What `tc` knows of filters, and the kernel of tcx programs, at the port's egress.
 bool has_programs(const Namespace &ns, const std::string &port) {
     bool found = false;
     ns.call([&] {
-        constexpr auto tcx_egress = static_cast<bpf_attach_type>(47);
-        std::array<std::uint32_t, 64> ids{};
-        auto count = static_cast<std::uint32_t>(ids.size());
-        found = bpf_prog_query(static_cast<int>(::if_nametoindex(port.c_str())), tcx_egress, 0, nullptr,
-                               ids.data(), &count) == 0 &&
-                count != 0;
+        const auto ifindex = static_cast<int>(::if_nametoindex(port.c_str()));
+        found = !spillway::tcx_programs(ifindex, spillway::Hook::egress).empty();
     });
     return found || !run(ns, {"tc", "filter", "show", "dev", port, "egress"}).out.empty();
 }
 
-/// A node with a port towards a peer.
-class Ports : public testing::Test {
+class Ports : public testing::Test, protected OnePort {
   protected:
-    Ports() { make_port(); }
-    void make_port() {
-        link({.ns = node, .port = "eth0", .mac = "02:00:00:00:00:01", .addresses = {"10.0.0.1/24"}},
-             {.ns = peer, .port = "eth0", .mac = "02:00:00:00:00:02", .addresses = {"10.0.0.2/24"}});
-        setup(node, "eth0", "200mbit");
-    }
     /// Whether the port comes to wait for this (null: it is served).
     static bool waits_for(const Agent &agent, const std::string &port, const json &reason) {
         return eventually(3, [&] {
@@ -72,10 +49,6 @@ class Ports : public testing::Test {
         Traffic(node, "flood --to 10.0.0.2 --port 6000 --from-port 5000 --mbit 10 --seconds 0.2").result();
         return class_stats(node, port, "1:20").packets - before;
     }
-
-    Namespace node{"node"};
-    Namespace peer{"peer"};
-    const json config = configuration(ways[0], {"eth0"});
 };
 
 TEST_F(Ports, ClassAndTreeComeAndGo) {
@@ -218,6 +191,36 @@ TEST_F(Ports, ChangesNamespace) {
     EXPECT_GT(isolated(), 10U);
 }
 
+/// Two steady flows through the node, of which the test marks the one from port 5000 to 6000.
+class TwoFlows {
+  public:
+    explicit TwoFlows(const Bottleneck &lab) : lab_(lab) {}
+
+    /// The marked one goes on being isolated; neither has lost a packet, or had one overtaken.
+    void expect_isolated_and_none_lost() {
+        const auto isolated = [this] { return class_stats(lab_.node(), "eth1", "1:20").packets; };
+        const auto before = isolated();
+        EXPECT_TRUE(eventually(3, [&] { return isolated() > before + scaled(100); }));
+        marked_.stop();
+        other_.stop();
+        const json got = sink_.stop();
+        EXPECT_EQ(got["lost"], 0);
+        EXPECT_EQ(got["late"], 0);
+        EXPECT_GT(got["received"], scaled(1000));
+    }
+
+  private:
+    [[nodiscard]] Traffic flow(unsigned number) const {
+        return {lab_.host(), fmt::format("flood --to {} --port {} --from-port {} --mbit 20 --seconds 60",
+                                         lab_.chain.receiver_address(), 6000 + number, 5000 + number)};
+    }
+
+    const Bottleneck &lab_;
+    Traffic sink_{lab_.receiver(), "sink --port 6000 --ports 2"};
+    Traffic marked_ = flow(0);
+    Traffic other_ = flow(1);
+};
+
 class PortsUnderTraffic : public testing::TestWithParam<Way> {
   protected:
     Bottleneck lab;
@@ -254,11 +257,7 @@ TEST_P(PortsUnderTraffic, TreeReplacedWhileMarkedPacketsWait) {
 TEST_P(PortsUnderTraffic, ReloadIsAllOrNothing) {
     Agent node(lab.node(), config);
     ASSERT_EQ(node.command({"mark", "udp", "10.0.1.1:5000", to + ":6000", "--port", "eth1"}).code, 0);
-    Traffic sink(lab.receiver(), "sink --port 6000 --ports 2");
-    Traffic marked(lab.host(),
-                   fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 20 --seconds 60", to));
-    Traffic other(lab.host(),
-                  fmt::format("flood --to {} --port 6001 --from-port 5001 --mbit 20 --seconds 60", to));
+    TwoFlows flows(lab);
     const auto links = link_ids(node);
     const auto reload = [&](const json &fresh, const char *says) {
         const auto before = node.log().size();
@@ -292,15 +291,7 @@ TEST_P(PortsUnderTraffic, ReloadIsAllOrNothing) {
     EXPECT_EQ(link_ids(node), links);
     EXPECT_EQ(node.flows().size(), 1U);
 
-    const auto isolated = class_stats(lab.node(), "eth1", "1:20").packets;
-    EXPECT_TRUE(eventually(
-        3, [&] { return class_stats(lab.node(), "eth1", "1:20").packets > isolated + scaled(100); }));
-    marked.stop();
-    other.stop();
-    const json got = sink.stop();
-    EXPECT_EQ(got["lost"], 0);
-    EXPECT_EQ(got["late"], 0);
-    EXPECT_GT(got["received"], scaled(1000));
+    flows.expect_isolated_and_none_lost();
 }
 
 // SPILLWAY_TEST_PREVIOUS in the environment names a program built from an earlier commit; else the upgrade is
@@ -326,25 +317,14 @@ TEST_P(PortsUnderTraffic, UpgradeTakesOverWhatThePreviousProgramPinned) {
     fs::remove(copy);
     const auto links = link_ids(node);
     ASSERT_EQ(node.command({"mark", "udp", "10.0.1.1:5000", to + ":6000", "--port", "eth1"}).code, 0);
-    Traffic sink(lab.receiver(), "sink --port 6000 --ports 2");
-    Traffic marked(lab.host(),
-                   fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 20 --seconds 60", to));
-    Traffic other(lab.host(),
-                  fmt::format("flood --to {} --port 6001 --from-port 5001 --mbit 20 --seconds 60", to));
+    TwoFlows flows(lab);
     ASSERT_TRUE(eventually(3, [&] { return class_stats(lab.node(), "eth1", "1:20").packets > scaled(100); }));
     previous->signal(GetParam().name == ways[0].name ? SIGTERM : SIGKILL);
     ASSERT_TRUE(previous->wait(5));
     node.start();
     EXPECT_EQ(link_ids(node), links) << "in place";
     EXPECT_EQ(node.flows()[0]["origin"], "manual");
-    const auto isolated = class_stats(lab.node(), "eth1", "1:20").packets;
-    EXPECT_TRUE(eventually(
-        3, [&] { return class_stats(lab.node(), "eth1", "1:20").packets > isolated + scaled(100); }));
-    marked.stop();
-    other.stop();
-    const json got = sink.stop();
-    EXPECT_EQ(got["lost"], 0);
-    EXPECT_EQ(got["late"], 0);
+    flows.expect_isolated_and_none_lost();
 }
 
 INSTANTIATE_TEST_SUITE_P(With, PortsUnderTraffic, testing::ValuesIn(ways), way_name);

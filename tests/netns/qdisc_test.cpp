@@ -145,22 +145,13 @@ INSTANTIATE_TEST_SUITE_P(Of, Qdiscs, testing::Combine(testing::ValuesIn(trees), 
 
 class SetupKind : public testing::TestWithParam<const char *> {};
 
-/// `spillway setup PORT --kind KIND`; false when the kernel lacks it.
-bool setup_kind(const Namespace &ns, const std::string &port, const std::string &kind) {
-    const Output made = run(ns, {spillway_program(), "setup", port, "--kind", kind});
-    if (made.err.contains("kind is unknown"))
-        return false;
-    EXPECT_EQ(made.code, 0) << made.err;
-    return true;
-}
-
 // The tree is made once, served, and an isolated flow goes through its last band.
 TEST_P(SetupKind, MakesATreeThatIsServed) {
     const Chain chain(1);
     const Namespace &node = chain.node(1);
-    if (!setup_kind(node, "eth1", GetParam()))
-        GTEST_SKIP() << "this kernel has no " << GetParam();
-    const Output again = run(node, {spillway_program(), "setup", "eth1", "--kind", GetParam()});
+    const Words setup_kind{spillway_program(), "setup", "eth1", "--kind", GetParam()};
+    SPILLWAY_MAKE_OR_SKIP(node, setup_kind);
+    const Output again = run(node, setup_kind);
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(again.out, "eth1: has this tree already; nothing to do\n");
 
@@ -191,16 +182,16 @@ TEST_P(SetupKind, MakesATreeThatIsServed) {
 TEST_P(SetupKind, ReplacesOnlyWithForce) {
     const Chain chain(1);
     const Namespace &node = chain.node(1);
-    if (!setup_kind(node, "eth1", GetParam()))
-        GTEST_SKIP() << "this kernel has no " << GetParam();
+    const Words setup_kind{spillway_program(), "setup", "eth1", "--kind", GetParam()};
+    SPILLWAY_MAKE_OR_SKIP(node, setup_kind);
     const Output refused = run(node, {spillway_program(), "setup", "eth1", "--rate", "100mbit"});
     EXPECT_EQ(refused.code, 1);
     EXPECT_THAT(refused.err, HasSubstr(fmt::format("the tree of --kind {} already", GetParam())));
     must(node, {spillway_program(), "setup", "eth1", "--rate", "100mbit", "--force"});
-    EXPECT_EQ(run(node, {spillway_program(), "setup", "eth1", "--kind", GetParam()}).code, 1);
+    EXPECT_EQ(run(node, setup_kind).code, 1);
     must(node, {spillway_program(), "setup", "eth1", "--kind", GetParam(), "--force"});
     must(node, words("tc qdisc change dev eth1 parent 1:2 handle 12: pfifo limit 50"));
-    const Output changed = run(node, {spillway_program(), "setup", "eth1", "--kind", GetParam()});
+    const Output changed = run(node, setup_kind);
     EXPECT_EQ(changed.code, 1);
     EXPECT_THAT(changed.err, HasSubstr("changed since"));
 }

@@ -50,6 +50,20 @@ inline nlohmann::json configuration(const Way &way, const Words &ports, const Wo
     return {{"ports", all}, {"detection", way.detection}, {"cip", way.cip}};
 }
 
+/// A node with a port eth0, which has the tree of `setup`, towards a peer that answers nothing.
+struct OnePort {
+    OnePort() { make_port(); }
+    void make_port() const {
+        link({.ns = node, .port = "eth0", .mac = "02:00:00:00:00:01", .addresses = {"10.0.0.1/24"}},
+             {.ns = peer, .port = "eth0", .mac = "02:00:00:00:00:02", .addresses = {"10.0.0.2/24"}});
+        setup(node, "eth0", "200mbit");
+    }
+
+    Namespace node{"node"};
+    Namespace peer{"peer"};
+    const nlohmann::json config = configuration(ways[0], {"eth0"});
+};
+
 /// Host – switch – receiver; the bottleneck leaves the switch.
 class Bottleneck {
   public:

@@ -177,7 +177,6 @@ Rig::Rig(Source source)
     if (!ring_)
         fail_with("open the event ring", errno);
     events(); // those of an earlier rig
-    events_.clear();
     for (const std::uint32_t classid : {normal, second, isolation, second_isolation}) {
         if (source_ == Source::kernel)
             send(classid, 1000); // leaves at once, and puts the class into debt for the next minute

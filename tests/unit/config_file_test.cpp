@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configuration files that cannot be read, or are no configuration at all.
 #include "agent/config/config.h"
+#include "tests/temporary_folder.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -19,20 +20,14 @@ using testing::StartsWith;
 
 class ConfigFile : public testing::Test {
   protected:
-    void SetUp() override {
-        std::string name = fs::temp_directory_path() / "spillway-config-XXXXXX";
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        dir_ = name;
-    }
-    void TearDown() override { fs::remove_all(dir_); }
-
     fs::path write(const std::string &text) {
         const fs::path path = dir_ / "spillway.json";
         std::ofstream(path, std::ios::binary) << text;
         return path;
     }
 
-    fs::path dir_;
+    TemporaryFolder folder_{"config"};
+    const fs::path &dir_ = folder_.path();
 };
 
 TEST_F(ConfigFile, IsReadWhole) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Every check of `doctor`, at each level that it can have, from facts that no host need have.
+#include "agent/cli/checks_views.h"
 #include "agent/doctor/diagnosis.h"
 
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cli/host.h"
+#include "agent/doctor/host.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,8 @@
 /// Prints what the running kernel offers to programs like ours, one `NAME: WHAT` a line: tried, never told
 /// from a version. Works in a network namespace of its own; needs root, `ip` and `tc`.
 #include "agent/core/fd.h"
+#include "agent/kernel/features.h"
+#include "agent/kernel/tcx.h"
 
 #include <array>
 #include <bpf/bpf.h>
@@ -24,8 +26,6 @@ namespace spillway {
 namespace {
 
 // Newer than the oldest headers that this is built with.
-constexpr auto tcx_ingress = static_cast<bpf_attach_type>(46);
-constexpr std::uint32_t xdp_has_frags = 1U << 5U;
 constexpr auto coarse_time = static_cast<bpf_func_id>(160);
 constexpr auto loop = static_cast<bpf_func_id>(181);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cli/host.h"
+#include "agent/doctor/host.h"
 
-#include "agent/core/fd.h"
+#include "agent/kernel/links.h"
 #include "agent/kernel/other_instances.h"
 
 #include <algorithm>
 #include <array>
-#include <bpf/bpf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fnmatch.h>
@@ -46,19 +45,6 @@ std::vector<std::string> missing_capabilities() {
             missing.emplace_back(one.name);
     }
     return missing;
-}
-
-std::set<std::uint32_t> linked_programs(const Paths &paths) {
-    std::set<std::uint32_t> ids;
-    std::error_code ignored; // no folder, no links
-    for (const auto &entry : std::filesystem::directory_iterator(paths.links, ignored)) {
-        const Fd link(::bpf_obj_get(entry.path().c_str()));
-        bpf_link_info info{};
-        std::uint32_t size = sizeof(info);
-        if (link && ::bpf_obj_get_info_by_fd(link.get(), &info, &size) == 0)
-            ids.insert(info.prog_id);
-    }
-    return ids;
 }
 
 /// A problem of a port, or of what is named `where` on it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/checks_views.h"
+
 #include "agent/cli/table.h"
-#include "agent/doctor/diagnosis.h"
 
 #include <algorithm>
 #include <fmt/format.h>
