@@ -355,10 +355,11 @@ TEST(TransmitQueues, OfOnePortShareTheTreeOfSetup) {
     node.tc("qdisc add dev eth1 root mq"); // handed out by the kernel, a handle marks it as somebody's
     EXPECT_EQ(run(node, {spillway_program(), "setup", "eth1", "--rate", "100mbit"}).code, 1);
     node.tc("qdisc del dev eth1 root");
-    setup(node, "eth1", "200mbit");
+    // Four flows, by hash in several transmit queues of a port without this tree. Each alone is more than the
+    // port carries, so that all are found.
+    setup(node, "eth1", "50mbit");
     const Agent agent(node, configuration(ways[0], {"eth1"}, {"eth0"}));
     Traffic sink(chain.receiver(), "sink --port 6000 --ports 4");
-    // Four flows, by hash in several transmit queues of a port without this tree.
     Traffic flood(chain.host(), fmt::format("flood --to {} --port 6000 --flows 4 --mbit 400 --seconds 20",
                                             chain.receiver_address()));
     EXPECT_TRUE(eventually(3, [&] { return agent.flows().size() == 4; })) << agent.flows().dump(1);
