@@ -8,32 +8,37 @@
 #include "lib/leaf.h"
 #include "lib/maps.h"
 #include "lib/mark.h"
+#include "lib/upstream.h"
 
-/* Marks by hand or by a CIP: adds the reason to an entry, or makes one. */
+/* Marks for a reason: adds it to an entry, or makes one. */
 static __always_inline int edit_mark(struct spillway_settings *set, const struct spillway_edit *edit,
-                                     bool manual) {
+                                     enum spillway_origin reason) {
     const __u64 now = bpf_ktime_get_ns();
     struct spillway_port *port = find_port(edit->key.port);
     if (!port || !port->ifindex) /* 0 would find a free slot */
         return SPILLWAY_EDIT_BAD;
+    const __u64 until = now + (reason == SPILLWAY_ORIGIN_CIP && edit->value ? edit->value : set->life_ns);
     struct spillway_flow fresh = {
         .mark = SPILLWAY_MARK_CONGESTED,
         .state = SPILLWAY_STATE_ISOLATED,
-        .origin = manual ? SPILLWAY_ORIGIN_MANUAL : SPILLWAY_ORIGIN_CIP,
-        .manual = manual,
+        .origin = reason,
+        .manual = reason == SPILLWAY_ORIGIN_MANUAL,
         .marked_ns = now,
         .last_seen_ns = now,
-        .cip_until_ns = manual ? 0 : now + set->life_ns,
+        .local_until_ns = reason == SPILLWAY_ORIGIN_LOCAL ? until : 0,
+        .cip_until_ns = reason == SPILLWAY_ORIGIN_CIP ? until : 0,
         .queue = port->first_queue,
     };
     const int result = insert_mark(set, port, &edit->key, &fresh);
     if (result == SPILLWAY_EDIT_EXISTS || result == SPILLWAY_EDIT_QUOTA) {
         struct spillway_flow *flow = bpf_map_lookup_elem(&flows, &edit->key);
         if (flow) {
-            if (manual)
+            if (reason == SPILLWAY_ORIGIN_MANUAL)
                 flow->manual = 1;
+            else if (reason == SPILLWAY_ORIGIN_CIP)
+                flow->cip_until_ns = until;
             else
-                flow->cip_until_ns = fresh.cip_until_ns;
+                flow->local_until_ns = until;
             return SPILLWAY_EDIT_EXISTS;
         }
     }
@@ -43,7 +48,7 @@ static __always_inline int edit_mark(struct spillway_settings *set, const struct
 static __always_inline int edit_unmark(const struct spillway_flow_key *key) {
     const __u64 now = bpf_ktime_get_ns();
     struct spillway_flow *flow = bpf_map_lookup_elem(&flows, key);
-    if (!flow)
+    if (!flow || flow->mark != SPILLWAY_MARK_CONGESTED)
         return SPILLWAY_EDIT_NO_ENTRY;
     flow->manual = 0;
     flow->local_until_ns = 0;
@@ -54,16 +59,36 @@ static __always_inline int edit_unmark(const struct spillway_flow_key *key) {
     return SPILLWAY_EDIT_DONE;
 }
 
+/* A neighbour says that its CIPs for the flow hold no longer. The mark ends with its last reason. */
+static __always_inline int edit_end_cip(const struct spillway_flow_key *key) {
+    struct spillway_flow *flow = bpf_map_lookup_elem(&flows, key);
+    if (!flow || flow->mark != SPILLWAY_MARK_CONGESTED)
+        return SPILLWAY_EDIT_NO_ENTRY;
+    flow->cip_until_ns = 0;
+    return SPILLWAY_EDIT_DONE;
+}
+
+/* Deletes an unmarked entry that has been silent for clear_ns, or whose port is gone. */
+static __always_inline int edit_clear(const struct spillway_settings *set,
+                                      const struct spillway_flow_key *key, const struct spillway_flow *flow,
+                                      __u64 now) {
+    struct spillway_port *port = find_port(key->port);
+    if (port && spillway_since(now, flow->last_seen_ns) < (__s64)set->clear_ns)
+        return SPILLWAY_EDIT_DONE;
+    return delete_unmarked(port, key) ? SPILLWAY_EDIT_RELEASED : SPILLWAY_EDIT_DONE;
+}
+
 /* Steps a flow of which no packet may come. Only the agent's readings tell here whether it has drained. */
 static __always_inline int edit_step(struct spillway_settings *set, const struct spillway_flow_key *key) {
     const __u64 now = bpf_ktime_get_ns();
     struct spillway_flow *flow = bpf_map_lookup_elem(&flows, key);
     if (!flow)
         return SPILLWAY_EDIT_NO_ENTRY;
+    if (flow->mark != SPILLWAY_MARK_CONGESTED)
+        return edit_clear(set, key, flow, now);
     const __u32 isolation = flow->isolation & (SPILLWAY_ISOLATION_MAX - 1);
-    const __u32 index = flow->queue;
     if (!find_port(key->port)) { /* a mark ends with its port, one made by hand too */
-        release_mark(key, index, flow->packets, now);
+        release_mark(set, key, flow, now);
         return SPILLWAY_EDIT_RELEASED;
     }
     if (set->panic &&
@@ -71,7 +96,7 @@ static __always_inline int edit_step(struct spillway_settings *set, const struct
         flow->last_seen_ns = now;
         return SPILLWAY_EDIT_DONE;
     }
-    struct spillway_queue *queue = get_queue(index);
+    struct spillway_queue *queue = get_queue(flow->queue);
     if (queue && queue->ifindex != key->port)
         queue = 0; /* the port or its queues are gone, and what waited there with them */
     enum spillway_drained drained = SPILLWAY_DRAINED_YES;
@@ -84,9 +109,9 @@ static __always_inline int edit_step(struct spillway_settings *set, const struct
     }
     struct spillway_mark_times times;
     mark_times(set, queue, isolation, &times);
-    if (!spillway_mark_step(flow, &times, drained, now))
+    if (!step_mark(key, flow, &times, drained, now))
         return SPILLWAY_EDIT_DONE;
-    release_mark(key, index, flow->packets, now);
+    release_mark(set, key, flow, now);
     return SPILLWAY_EDIT_RELEASED;
 }
 
@@ -100,9 +125,13 @@ int spillway_edit(struct __sk_buff *skb) {
     any_port.port = 0;
     switch (edit.op) {
     case SPILLWAY_EDIT_MARK_MANUAL:
-        return edit_mark(set, &edit, true);
+        return edit_mark(set, &edit, SPILLWAY_ORIGIN_MANUAL);
     case SPILLWAY_EDIT_MARK_CIP:
-        return edit_mark(set, &edit, false);
+        return edit_mark(set, &edit, SPILLWAY_ORIGIN_CIP);
+    case SPILLWAY_EDIT_MARK_LOCAL:
+        return edit_mark(set, &edit, SPILLWAY_ORIGIN_LOCAL);
+    case SPILLWAY_EDIT_END_CIP:
+        return edit_end_cip(&edit.key);
     case SPILLWAY_EDIT_UNMARK:
         return edit_unmark(&edit.key);
     case SPILLWAY_EDIT_STEP:

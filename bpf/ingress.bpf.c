@@ -9,6 +9,7 @@
 
 #include "lib/packet.h"
 #include "lib/trap.h"
+#include "lib/upstream.h"
 
 static __always_inline bool trap(struct __sk_buff *skb) {
     /* The longest header chain a CIP may hold; a shorter frame is pulled whole. */
@@ -28,7 +29,14 @@ static __always_inline void learn(struct __sk_buff *skb, struct spillway_setting
     struct spillway_layout layout;
     if (parse_skb(skb, &key, &layout) != SPILLWAY_OK)
         return;
-    struct spillway_upstream *node = bpf_map_lookup_elem(&upstream, &key);
+    const __u32 in_tunnel = key.flags & SPILLWAY_KEY_VNI;
+    struct spillway_flow_key known = key;
+    upstream_key(&known, find_port(skb->ifindex));
+    struct spillway_upstream *node = bpf_map_lookup_elem(&upstream, &known);
+    if (!node && !in_tunnel) { /* it leaves by a port of no tunnel */
+        known = key;
+        node = bpf_map_lookup_elem(&upstream, &known);
+    }
     if (!node || !node->wanted_until_ns || spillway_since(node->wanted_until_ns, now) <= 0)
         return;
     const __u8 *frame = (const __u8 *)(long)skb->data;
@@ -44,10 +52,11 @@ static __always_inline void learn(struct __sk_buff *skb, struct spillway_setting
     __builtin_memcpy(node->mac, frame + 6, 6);
     node->vlan_tci = skb->vlan_present ? skb->vlan_tci : 0;
     node->vlan_proto = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) : 0;
+    node->tunnelled = in_tunnel ? 1 : 0;
     node->learned_ns = now;
     struct spillway_event *event = new_event(SPILLWAY_EVENT_LEARNED, now);
     if (event) {
-        event->key = key;
+        event->key = known;
         __builtin_memcpy(event->mac, node->mac, 6);
         bpf_ringbuf_submit(event, 0);
     }

@@ -12,6 +12,7 @@
 #include "lib/mark.h"
 #include "lib/packet.h"
 #include "lib/rewrite.h"
+#include "lib/upstream.h"
 
 #define MAJOR(classid) ((classid)&0xffff0000U)
 
@@ -35,12 +36,80 @@ static __always_inline void set_priority(struct __sk_buff *skb, __u32 priority) 
                  : "memory");
 }
 
-/* The queue a packet will wait in: a priority that names a class of the tree decides (an unmonitored class
- * is no queue of ours: isolated packets and CIPs are left alone), all else goes to the first queue. */
-static __always_inline bool select_queue(struct packet *packet, __u32 priority) {
-    const struct spillway_port *port = packet->port;
+/* PCP in the lowest byte, DSCP in the next, and NOT_IP_FIELDS when there is none. */
+#define NOT_IP_FIELDS 0x10000U
+
+static __noinline __u32 fields_of(struct __sk_buff *skb) {
+    __u32 at = 12;
+    __u32 pcp = 0;
+    bool tagged = false;
+    if (skb->vlan_present) {
+        pcp = (skb->vlan_tci >> 13) & SPILLWAY_PCP_MAX;
+        tagged = true;
+    }
+    __be16 word = 0;
+    for (int i = 0; i <= SPILLWAY_TAGS_MAX; i++) {
+        if (bpf_skb_load_bytes(skb, at, &word, sizeof(word)))
+            return NOT_IP_FIELDS | pcp;
+        if (word != bpf_htons(SPILLWAY_ETH_P_8021Q) && word != bpf_htons(SPILLWAY_ETH_P_8021AD))
+            break;
+        __be16 tci = 0;
+        bpf_skb_load_bytes(skb, at + 2, &tci, sizeof(tci));
+        if (!tagged)
+            pcp = bpf_ntohs(tci) >> 13;
+        tagged = true;
+        at += 4;
+    }
+    const bool ipv4 = word == bpf_htons(SPILLWAY_ETH_P_IP);
+    if (!ipv4 && word != bpf_htons(SPILLWAY_ETH_P_IPV6))
+        return NOT_IP_FIELDS | pcp;
+    if (bpf_skb_load_bytes(skb, at + 2, &word, sizeof(word)))
+        return NOT_IP_FIELDS | pcp;
+    const __u32 dscp = bpf_ntohs(word) >> (ipv4 ? 2 : 6) & SPILLWAY_DSCP_MAX;
+    return dscp << 8 | pcp;
+}
+
+static __always_inline bool matches(const struct spillway_match *match, __u32 priority, __u32 fields) {
+    if (!match->flags)
+        return false;
+    if (match->flags & SPILLWAY_MATCH_PCP && !(match->pcp >> (fields & SPILLWAY_PCP_MAX) & 1))
+        return false;
+    if (match->flags & SPILLWAY_MATCH_DSCP &&
+        (fields & NOT_IP_FIELDS || !(match->dscp >> (fields >> 8 & SPILLWAY_DSCP_MAX) & 1)))
+        return false;
+    if (!(match->flags & SPILLWAY_MATCH_PRIORITY))
+        return true;
+    bool found = false;
+    for (__u32 i = 0; i < SPILLWAY_PRIORITIES_MAX; i++)
+        found |= i < match->priority_count && match->priorities[i] == priority;
+    return found;
+}
+
+/* The first queue of the port whose match holds, counted from its first; -1: none. */
+static __noinline int matching_queue(struct __sk_buff *skb, struct spillway_port *port) {
+    if (!port)
+        return -1;
+    const __u32 priority = skb->priority;
+    const __u32 fields = port->flags & SPILLWAY_PORT_MATCH_FIELDS ? fields_of(skb) : 0;
+    for (__u32 i = 0; i < SPILLWAY_PORT_QUEUES_MAX && i < port->queue_count; i++) {
+        const struct spillway_queue *queue = get_queue(port->first_queue + i);
+        if (queue && matches(&queue->match, priority, fields))
+            return (int)i;
+    }
+    return -1;
+}
+
+/* The queue a packet will wait in: the first one whose match holds, else a priority that names a class of the
+ * tree decides (an unmonitored class is no queue of ours: isolated packets and CIPs are left alone), all else
+ * goes to the first queue without a match. */
+static __always_inline bool select_queue(struct __sk_buff *skb, struct packet *packet) {
+    struct spillway_port *port = packet->port;
+    const __u32 priority = skb->priority;
+    const int matching = port->flags & SPILLWAY_PORT_MATCH ? matching_queue(skb, port) : -1;
     __u32 index = port->first_queue;
-    if (MAJOR(priority) && MAJOR(priority) == port->root_major) {
+    if (matching >= 0) {
+        index += (__u32)matching;
+    } else if (MAJOR(priority) && MAJOR(priority) == port->root_major) {
         __u32 i = 0;
         for (; i < SPILLWAY_PORT_QUEUES_MAX && i < port->queue_count; i++) {
             struct spillway_queue *queue = get_queue(port->first_queue + i);
@@ -50,6 +119,10 @@ static __always_inline bool select_queue(struct packet *packet, __u32 priority) 
         if (i >= SPILLWAY_PORT_QUEUES_MAX || i >= port->queue_count)
             return false;
         index += i;
+    } else {
+        if (port->fallback >= port->queue_count)
+            return false;
+        index += port->fallback;
     }
     packet->queue_index = index;
     packet->queue = get_queue(index);
@@ -100,7 +173,7 @@ static __always_inline void note(const struct __sk_buff *skb, const struct packe
 static __always_inline void isolate(struct __sk_buff *skb, const struct packet *packet, __u32 isolation) {
     if (packet->queue->isolation_count)
         set_priority(skb, packet->queue->isolation[isolation].classid);
-    rewrite(skb, packet->port, &packet->layout, packet->key.family);
+    rewrite(skb, packet->port, &packet->layout);
 }
 
 /* Whether the flow's earlier packets have left its isolation leaf. */
@@ -129,6 +202,30 @@ static __always_inline enum spillway_drained drained(const struct packet *packet
     return positions || (readings && agent) ? SPILLWAY_DRAINED_NO : SPILLWAY_DRAINED_UNKNOWN;
 }
 
+/* Closes the flow's guard window when a new one has begun, and keeps the queue's heaviest flow. A mark of our
+ * own ends when its flow was light for a few windows in a row (B10): then the guard was wrong, or the flow
+ * has become another one. Only windows that were isolated from their beginning are judged. */
+static __always_inline void reconsider(const struct packet *packet, struct spillway_flow *flow, __u64 now) {
+    const struct spillway_settings *set = packet->set;
+    struct spillway_queue *queue = packet->queue;
+    const __u32 window = spillway_window(now, set->window_ns);
+    const __u32 bytes = flow->window_bytes;
+    __u64 *heaviest = &queue->heaviest[flow->window & 1];
+    if (bytes > spillway_heaviest_bytes(*heaviest, flow->window) && flow->window + 1 - window <= 1)
+        *heaviest = spillway_heaviest_word(flow->window, bytes);
+    if (flow->window == window)
+        return;
+    const __u32 most = spillway_heaviest_bytes(queue->heaviest[(window - 1) & 1], window - 1);
+    if (set->guard && most && flow->window &&
+        spillway_window(flow->marked_ns, set->window_ns) != flow->window)
+        flow->light_windows =
+            spillway_is_light(bytes, set->guard_min_ratio, most) ? flow->light_windows + 1 : 0;
+    if (flow->light_windows >= SPILLWAY_LIGHT_WINDOWS)
+        flow->local_until_ns = 0;
+    flow->window = window;
+    flow->window_bytes = 0;
+}
+
 /* Steps the flow's mark, with a packet of it at hand. Returns false when the flow was released. */
 static __always_inline bool step(struct __sk_buff *skb, const struct packet *packet,
                                  struct spillway_flow *flow, __u32 isolation) {
@@ -145,10 +242,13 @@ static __always_inline bool step(struct __sk_buff *skb, const struct packet *pac
     }
     if (packet->above_low && kernel_read)
         queue->normal.busy_ns = now;
+    reconsider(packet, flow, now);
     struct spillway_mark_times times;
     mark_times(packet->set, queue, isolation, &times);
-    if (spillway_mark_step(flow, &times, drained(packet, flow, isolation, known, &reading), now)) {
-        release_mark(&packet->key, packet->queue_index, flow->packets, now);
+    const enum spillway_drained gone = drained(packet, flow, isolation, known, &reading);
+    if (step_mark(&packet->key, flow, &times, gone, now)) {
+        flow->queue = packet->queue_index;
+        release_mark(packet->set, &packet->key, flow, now);
         return false;
     }
     flow->last_seen_ns = now;
@@ -178,8 +278,46 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
         __sync_fetch_and_add(&queue->marked_total, 1);
     __sync_fetch_and_add(&flow->packets, 1);
     __sync_fetch_and_add(&flow->bytes, skb->wire_len);
+    flow->window_bytes = spillway_saturated(flow->window_bytes, skb->wire_len);
     isolate(skb, packet, isolation);
     return true;
+}
+
+/* A packet of a flow without a mark, where every flow has an entry (R5). */
+static __always_inline void pass_unmarked(struct __sk_buff *skb, const struct packet *packet,
+                                          struct spillway_flow *flow) {
+    const __u64 jiffies = bpf_jiffies64();
+    if (!flow) {
+        const __u64 now = bpf_ktime_get_ns();
+        const struct spillway_flow fresh = {.mark = SPILLWAY_MARK_NORMAL,
+                                            .marked_ns = now,
+                                            .last_seen_ns = now,
+                                            .last_seen_jiffies = jiffies,
+                                            .packets = 1,
+                                            .bytes = skb->wire_len,
+                                            .queue = packet->queue_index,
+                                            .ingress = skb->ingress_ifindex};
+        insert_unmarked(packet->set, packet->port, &packet->key, &fresh);
+        return;
+    }
+    if (flow->last_seen_jiffies != jiffies) {
+        flow->last_seen_ns = bpf_ktime_get_ns();
+        flow->last_seen_jiffies = jiffies;
+    }
+    __sync_fetch_and_add(&flow->packets, 1);
+    __sync_fetch_and_add(&flow->bytes, skb->wire_len);
+}
+
+/* An event about the packet's flow. */
+static __always_inline void report(enum spillway_event_type type, const struct packet *packet, __u64 amount,
+                                   __u64 now) {
+    struct spillway_event *event = new_event(type, now);
+    if (!event)
+        return;
+    event->key = packet->key;
+    event->amount = amount;
+    event->queue = packet->queue_index;
+    bpf_ringbuf_submit(event, 0);
 }
 
 /* Tells the agent of a new mark, with the packet's own headers for the CIP. */
@@ -213,6 +351,8 @@ static __always_inline void mark(struct __sk_buff *skb, struct packet *packet, _
         .local_until_ns = now + packet->set->life_ns,
         .packets = 1,
         .bytes = skb->wire_len,
+        .window = spillway_window(now, packet->set->window_ns),
+        .window_bytes = skb->wire_len,
     };
     note(skb, packet, &flow, isolation);
     const int result = insert_mark(packet->set, packet->port, &packet->key, &flow);
@@ -246,13 +386,27 @@ static __always_inline void judge(struct __sk_buff *skb, struct packet *packet) 
         asked = spillway_guard_asks(set->guard_min_bytes, set->guard_min_ratio,
                                     spillway_heaviest(queue->heaviest, window));
     /* Half way to a mark is the time to learn who sends the flow. */
-    const bool forwarded = skb->ingress_ifindex != 0 && (packet->port->flags & SPILLWAY_PORT_SEND_CIP);
+    /* A tunnel's end forgets where the packet came in: it may have been forwarded. */
+    const bool forwarded = (skb->ingress_ifindex || packet->key.flags & SPILLWAY_KEY_VNI) &&
+                           packet->port->flags & SPILLWAY_PORT_SEND_CIP && !set->observe;
     if (bytes < asked) {
-        if (forwarded && bytes >= asked / 2 && bytes - skb->wire_len < asked / 2)
-            want_upstream(packet->set, &packet->key, now);
+        if (bytes >= asked / 2 && bytes - skb->wire_len < asked / 2) {
+            __sync_fetch_and_add(&queue->suspect_total, 1);
+            report(SPILLWAY_EVENT_SUSPECT, packet, bytes, now);
+            if (forwarded)
+                want_upstream(packet->set, &packet->key, now);
+        }
         return;
     }
     if (spillway_congested(&queue->waterline, packet->amount, bpf_get_prandom_u32())) {
+        if (set->observe) {
+            /* Once for a flow and window, or its every packet would be an event. */
+            if (bytes == skb->wire_len || bytes - skb->wire_len < asked) {
+                __sync_fetch_and_add(&queue->would_mark_total, 1);
+                report(SPILLWAY_EVENT_WOULD_MARK, packet, packet->amount, now);
+            }
+            return;
+        }
         if (forwarded)
             want_upstream(packet->set, &packet->key, now);
         mark(skb, packet, now);
@@ -266,14 +420,14 @@ int spillway_isolate(struct __sk_buff *skb) {
     packet.port = find_port(skb->ifindex);
     if (!packet.set || !packet.port || !packet.port->queue_count)
         return TC_ACT_UNSPEC;
-    if (!select_queue(&packet, skb->priority))
+    if (!select_queue(skb, &packet))
         return TC_ACT_UNSPEC;
     packet.amount = 0;
     packet.above_low = false;
     const struct spillway_waterline *waterline = &packet.queue->waterline;
     if (waterline->set && read_amount(skb, packet.queue, &packet.amount))
         packet.above_low = packet.amount > waterline->low;
-    if (!packet.above_low && packet.set->gen == packet.set->swept)
+    if (!packet.above_low && packet.set->gen == packet.set->swept && !table_full)
         return TC_ACT_UNSPEC;
     if (packet.set->panic) /* not before: nothing was touched so far, and idle packets need not ask */
         return TC_ACT_UNSPEC;
@@ -288,8 +442,12 @@ int spillway_isolate(struct __sk_buff *skb) {
     struct spillway_flow *flow = find_flow(&packet.key);
     /* Only the guard and a choice of isolation classes ask for it. */
     packet.hash = packet.above_low || packet.queue->isolation_count > 1 ? spillway_hash(&packet.key) : 0;
-    if (flow && flow->mark == SPILLWAY_MARK_CONGESTED && pass_marked(skb, &packet, flow))
-        return TC_ACT_UNSPEC;
+    if (flow && flow->mark == SPILLWAY_MARK_CONGESTED) {
+        if (packet.set->observe || pass_marked(skb, &packet, flow))
+            return TC_ACT_UNSPEC;
+    } else if (table_full) {
+        pass_unmarked(skb, &packet, flow);
+    }
     if (packet.above_low)
         judge(skb, &packet);
     return TC_ACT_UNSPEC;

@@ -124,7 +124,7 @@ void add_flows(CLI::App &app, CommandLine &line) {
 }
 
 void add_flow(CLI::App &command, CommandLine &line) {
-    command.add_option("FLOW", line.flow, "PROTO SRC[:PORT] DST[:PORT], as words or one argument")
+    command.add_option("FLOW", line.flow, "PROTO SRC[:PORT] DST[:PORT] [vni N], as words or one argument")
         ->type_name("")
         ->required();
     command.add_option("--port", line.port, "the port that the flow leaves through")

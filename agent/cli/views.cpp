@@ -27,6 +27,12 @@ constexpr auto rejected_names = std::to_array<CounterName>({
     {SPILLWAY_REJECTED_BAD_VERSION, "bad_version"},
     {SPILLWAY_REJECTED_BAD_HEADER, "bad_header"},
     {SPILLWAY_REJECTED_TOO_MANY_EXTENSIONS, "too_many_extensions"},
+    {SPILLWAY_REJECTED_NOT_IP, "not_ip"},
+    {SPILLWAY_REJECTED_TOO_MANY_TAGS, "too_many_tags"},
+    {SPILLWAY_REJECTED_NESTED_TUNNEL, "nested_tunnel"},
+    {SPILLWAY_REJECTED_BAD_TYPE, "bad_type"},
+    {SPILLWAY_REJECTED_BAD_FAMILY, "bad_family"},
+    {SPILLWAY_REJECTED_BAD_FLAGS, "bad_flags"},
     {SPILLWAY_REJECTED_NOT_ACCEPTED, "not_accepted"},
     {SPILLWAY_REJECTED_RATE_LIMITED, "rate_limited"},
     {SPILLWAY_REJECTED_TABLE_FULL, "table_full"},
@@ -41,6 +47,7 @@ constexpr auto lost_names = std::to_array<CounterName>({
     {SPILLWAY_LOST_NO_UPSTREAM, "no_upstream"},
     {SPILLWAY_LOST_SUSPECTS, "suspects"},
     {SPILLWAY_LOST_PARSE, "parse"},
+    {SPILLWAY_LOST_ENTRIES, "entries"},
 });
 
 struct DegradedName {
@@ -164,7 +171,9 @@ QueueRow queue_row(const Snapshot &snapshot, const spillway_queue &queue) {
                  .waterline = {},
                  .level = "unknown",
                  .marked_total = queue.marked_total,
-                 .restored_total = queue.restored_total};
+                 .restored_total = queue.restored_total,
+                 .suspect_total = queue.suspect_total,
+                 .would_mark_total = queue.would_mark_total};
     for (const auto &leaf : queue.isolation) {
         if (const auto name = class_text(leaf.classid))
             row.isolate_class.push_back(*name);
@@ -213,8 +222,9 @@ std::optional<RewriteRow> rewrite_row(const spillway_port &port) {
         row.pcp = port.rewrite_pcp;
     if ((port.flags & SPILLWAY_PORT_REWRITE_DSCP) != 0)
         row.dscp = port.rewrite_dscp;
+    row.ecn = (port.flags & SPILLWAY_PORT_ECN) != 0;
     row.tag_untagged = (port.flags & SPILLWAY_PORT_TAG_UNTAGGED) != 0;
-    return row.pcp || row.dscp ? std::optional(row) : std::nullopt;
+    return row.pcp || row.dscp || row.ecn ? std::optional(row) : std::nullopt;
 }
 
 PortRow port_row(const Snapshot &snapshot, const spillway_port &port) {
@@ -305,8 +315,15 @@ bool key_before(const spillway_flow_key &a, const spillway_flow_key &b) {
     return std::memcmp(&a, &b, sizeof(a)) < 0;
 }
 
-/// `sorted` by key; their port is 0.
-const spillway_upstream *find_upstream(const UpstreamTable &sorted, spillway_flow_key key) {
+/// `sorted` by key; their port is 0, and their VNI that of the tunnel on either side of it (abi.h).
+const spillway_upstream *find_upstream(const Snapshot &snapshot, const UpstreamTable &sorted,
+                                       spillway_flow_key key) {
+    const auto port = std::ranges::find(snapshot.ports, key.port, &spillway_port::ifindex);
+    if (port != snapshot.ports.end() && (port->flags & SPILLWAY_PORT_VNI) != 0 &&
+        (key.flags & SPILLWAY_KEY_VNI) == 0) {
+        key.vni = port->vni;
+        key.flags |= SPILLWAY_KEY_VNI;
+    }
     key.port = 0;
     const auto found = std::ranges::lower_bound(sorted, key, key_before, &UpstreamTable::value_type::first);
     return found != sorted.end() && same_flow(found->first, key) ? &found->second : nullptr;
@@ -356,7 +373,9 @@ const spillway_port *find_existing_port(std::span<const spillway_port> ports, st
 
 StatusView status_view(const Snapshot &snapshot) {
     StatusView view{.instance = snapshot.instance,
-                    .mode = snapshot.settings.panic != 0 ? "panic" : "isolate",
+                    .mode = snapshot.settings.panic != 0     ? "panic"
+                            : snapshot.settings.observe != 0 ? "observe"
+                                                             : "isolate",
                     .agent_running = snapshot.agent_running,
                     .pid = {},
                     .version = {},
@@ -401,14 +420,15 @@ std::vector<FlowRow> flow_rows(const Snapshot &snapshot, bool all) {
                     .isolation_class = class_text(flow.classid),
                     .state = state_name(flow.state),
                     .mark = flow.mark == SPILLWAY_MARK_CONGESTED ? "congested" : "normal",
-                    .origin = origin_name(flow.origin),
+                    .origin = flow.mark == SPILLWAY_MARK_CONGESTED ? std::optional(origin_name(flow.origin))
+                                                                   : std::nullopt,
                     .age_ms = passed(snapshot.now_ns, flow.marked_ns) / ns_per_ms,
                     .idle_ms = passed(snapshot.now_ns, flow.last_seen_ns) / ns_per_ms,
                     .packets = flow.packets,
                     .bytes = flow.bytes,
                     .upstream = {},
                     .cips_sent = 0};
-        if (const auto *node = find_upstream(upstreams, key)) {
+        if (const auto *node = find_upstream(snapshot, upstreams, key)) {
             row.cips_sent = node->sent;
             if (node->learned_ns != 0)
                 row.upstream = UpstreamRow{port_name(snapshot, node->port), mac_text(node->mac)};

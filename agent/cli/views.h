@@ -32,11 +32,14 @@ struct QueueRow {
     std::string level;
     std::uint64_t marked_total = 0;
     std::uint64_t restored_total = 0;
+    std::uint64_t suspect_total = 0;
+    std::uint64_t would_mark_total = 0;
 };
 
 struct RewriteRow {
     std::optional<std::uint32_t> pcp;
     std::optional<std::uint32_t> dscp;
+    bool ecn = false;
     bool tag_untagged = false;
 };
 
@@ -80,7 +83,7 @@ struct FlowRow {
     std::optional<std::string> isolation_class;
     std::string state;
     std::string mark;
-    std::string origin;
+    std::optional<std::string> origin; ///< none without a mark
     std::uint64_t age_ms = 0;
     std::uint64_t idle_ms = 0;
     std::uint64_t packets = 0;

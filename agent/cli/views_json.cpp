@@ -35,7 +35,9 @@ json queue_json(const QueueRow &row) {
             {"waterline", waterline},
             {"level", row.level},
             {"marked_total", row.marked_total},
-            {"restored_total", row.restored_total}};
+            {"restored_total", row.restored_total},
+            {"suspect_total", row.suspect_total},
+            {"would_mark_total", row.would_mark_total}};
 }
 
 json port_json(const PortRow &row) {
@@ -46,6 +48,7 @@ json port_json(const PortRow &row) {
     if (row.rewrite)
         rewrite = {{"pcp", or_null(row.rewrite->pcp)},
                    {"dscp", or_null(row.rewrite->dscp)},
+                   {"ecn", row.rewrite->ecn},
                    {"tag_untagged", row.rewrite->tag_untagged}};
     return {{"name", row.name},
             {"ifindex", or_null(row.ifindex)},
@@ -74,12 +77,12 @@ json flow_json(const FlowRow &row) {
             {"sport", ports ? json(row.key.sport) : json(nullptr)},
             {"dst", address_text(row.key.family, row.key.dst)},
             {"dport", ports ? json(row.key.dport) : json(nullptr)},
-            {"vni", nullptr},
+            {"vni", (row.key.flags & SPILLWAY_KEY_VNI) != 0 ? json(row.key.vni) : json(nullptr)},
             {"port", row.port},
             {"class", or_null(row.isolation_class)},
             {"state", row.state},
             {"mark", row.mark},
-            {"origin", row.origin},
+            {"origin", or_null(row.origin)},
             {"age_ms", row.age_ms},
             {"idle_ms", row.idle_ms},
             {"packets", row.packets},

@@ -37,6 +37,8 @@ std::string isolation_text(const QueueRow &queue, const std::optional<RewriteRow
         ways.push_back(fmt::format("{} {}", rewrite->tag_untagged ? "tag+pcp" : "pcp", *rewrite->pcp));
     if (rewrite && rewrite->dscp)
         ways.push_back(fmt::format("dscp {}", *rewrite->dscp));
+    if (rewrite && rewrite->ecn)
+        ways.emplace_back("ecn");
     return ways.empty() ? "-" : fmt::format("{}", fmt::join(ways, " "));
 }
 
@@ -121,6 +123,14 @@ std::string status_text(const StatusView &view) {
         text +=
             fmt::format("          every packet passes untouched, until `spillway --instance {} resume`\n",
                         view.instance);
+    if (view.mode == "observe") {
+        std::uint64_t would_mark = 0;
+        for (const auto &port : view.ports)
+            for (const auto &queue : port.queues)
+                would_mark += queue.would_mark_total;
+        text += fmt::format("          no packet is changed, nothing is sent; would have marked {} times\n",
+                            would_mark);
+    }
     if (!view.agent_running)
         text += "agent     not running\n";
     else if (view.pid)
@@ -128,7 +138,8 @@ std::string status_text(const StatusView &view) {
                             view.version.value_or("unknown"));
     else
         text += "agent     starting\n";
-    text += fmt::format("flows     {} congested, room for {}\n", view.flows_congested, view.flows_capacity);
+    text += fmt::format("flows     {} congested, {} in a table of {}\n", view.flows_congested,
+                        view.flows_entries, view.flows_capacity);
     if (const auto lost = counts_text(view.lost); !lost.empty())
         text += fmt::format("lost      {}\n", lost);
     for (const auto &port : view.ports) {
@@ -146,10 +157,11 @@ std::string flows_text(const std::vector<FlowRow> &rows) {
     std::vector<Line> lines;
     lines.reserve(rows.size());
     for (const auto &row : rows)
-        lines.push_back(
-            {flow_text(row.key), row.port, row.isolation_class.value_or("-"), row.state, row.origin,
-             duration_text(row.age_ms), duration_text(row.idle_ms), number(row.packets), number(row.bytes),
-             row.upstream ? row.upstream->port + " " + row.upstream->mac : "-", number(row.cips_sent)});
+        lines.push_back({flow_text(row.key), row.port, row.isolation_class.value_or("-"), row.state,
+                         row.origin.value_or("-"), duration_text(row.age_ms), duration_text(row.idle_ms),
+                         number(row.packets), number(row.bytes),
+                         row.upstream ? row.upstream->port + " " + row.upstream->mac : "-",
+                         number(row.cips_sent)});
     return table({{"FLOW"},
                   {"PORT"},
                   {"CLASS"},

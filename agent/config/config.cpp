@@ -18,7 +18,9 @@
 
 namespace spillway {
 
-NLOHMANN_JSON_SERIALIZE_ENUM(Mode, {{Mode::isolate, "isolate"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Mode, {{Mode::isolate, "isolate"}, {Mode::observe, "observe"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(FlowTable, {{FlowTable::congested, "congested"}, {FlowTable::full, "full"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(CipForm, {{CipForm::headers, "headers"}, {CipForm::descriptor, "descriptor"}})
 NLOHMANN_JSON_SERIALIZE_ENUM(LogLevel, {{LogLevel::error, "error"},
                                         {LogLevel::warn, "warn"},
                                         {LogLevel::info, "info"},
@@ -78,6 +80,10 @@ QueueConfig read_queue(const json &object) {
     }
     if (const auto waterline = object.find("waterline"); waterline != object.end())
         queue.waterline = read_waterline(*waterline);
+    const json &match = section(object, "match");
+    take(match, "priority", queue.match.priority);
+    take(match, "pcp", queue.match.pcp);
+    take(match, "dscp", queue.match.dscp);
     return queue;
 }
 
@@ -87,6 +93,7 @@ RewriteConfig read_rewrite(const json &object) {
         rewrite.pcp = pcp->get<std::uint8_t>();
     if (const auto dscp = object.find("dscp"); dscp != object.end())
         rewrite.dscp = dscp->get<std::uint8_t>();
+    take(object, "ecn", rewrite.ecn);
     take(object, "tag_untagged", rewrite.tag_untagged);
     return rewrite;
 }
@@ -127,6 +134,7 @@ DetectionConfig read_detection(const json &object) {
 
 FlowsConfig read_flows(const json &object) {
     FlowsConfig flows;
+    take(object, "table", flows.table);
     take(object, "capacity", flows.capacity);
     take(object, "idle_timeout_ms", flows.idle_timeout_ms);
     take(object, "clear_timeout_ms", flows.clear_timeout_ms);
@@ -143,6 +151,7 @@ CipConfig read_cip(const json &object) {
     // IEEE 802.3 bounds slow protocols; any other EtherType has no such bound.
     if (cip.ethertype != CipConfig::default_ethertype)
         cip.max_per_second = 1000;
+    take(object, "form", cip.form);
     take(object, "sender", cip.sender);
     take(object, "tx_priority", cip.tx_priority);
     take(object, "refresh_ms", cip.refresh_ms);
@@ -158,6 +167,7 @@ Config read_config(const json &document) {
     config.detection = read_detection(section(document, "detection"));
     config.flows = read_flows(section(document, "flows"));
     config.cip = read_cip(section(document, "cip"));
+    take(section(document, "tunnels"), "vxlan_ports", config.tunnels.vxlan_ports);
     take(document, "log_level", config.log_level);
     return config;
 }
@@ -227,10 +237,10 @@ std::optional<Fault> find_rewrite_fault(const json &document, const PortConfig &
                      .found = "a rewrite in a port without queues",
                      .allowed = "a rewrite beside at least one queue",
                      .hint = R"(add a queue: its class may be "root", and it needs no waterline)"};
-    if (!rewrite.pcp && !rewrite.dscp)
+    if (!rewrite.pcp && !rewrite.dscp && !rewrite.ecn)
         return Fault{.place = place,
-                     .found = "neither pcp nor dscp",
-                     .allowed = "pcp, dscp, or both",
+                     .found = "neither pcp nor dscp, and no ecn",
+                     .allowed = "pcp, dscp, ecn, or more than one of them",
                      .hint = "write which priority isolated packets shall carry, or remove rewrite"};
     if (rewrite.tag_untagged && rewrite.pcp != 1)
         return Fault{.place = place + "/tag_untagged",
@@ -239,6 +249,18 @@ std::optional<Fault> find_rewrite_fault(const json &document, const PortConfig &
                      .allowed = "true with pcp 1, the only one below that of packets without a tag (0)",
                      .hint = "set pcp to 1, or leave out tag_untagged"};
     return std::nullopt;
+}
+
+/// An empty match would take every packet, which is what a queue does that has none and is the first.
+std::optional<Fault> find_match_fault(const json &document, const QueueConfig &queue,
+                                      const std::string &queue_place) {
+    const std::string place = queue_place + "/match";
+    if (!document.contains(json::json_pointer(place)) || !queue.match.empty())
+        return std::nullopt;
+    return Fault{.place = place,
+                 .found = "neither priority nor pcp nor dscp",
+                 .allowed = "priority, pcp, dscp, or more than one of them",
+                 .hint = "write which packets belong to this queue, or remove match"};
 }
 
 std::optional<Fault> find_port_fault(const json &document, const PortConfig &port,
@@ -260,6 +282,8 @@ std::optional<Fault> find_port_fault(const json &document, const PortConfig &por
     for (std::size_t i = 0; i < port.queues.size(); ++i) {
         const QueueConfig &queue = port.queues[i];
         if (auto fault = find_isolation_fault(document, queue, monitored, queue_place(i)))
+            return fault;
+        if (auto fault = find_match_fault(document, queue, queue_place(i)))
             return fault;
         if (queue.waterline) {
             if (auto fault = find_waterline_fault(document, *queue.waterline, queue_place(i) + "/waterline"))

@@ -15,7 +15,7 @@
 
 namespace spillway {
 
-enum class Mode { isolate };
+enum class Mode { isolate, observe };
 enum class LogLevel { error, warn, info, debug };
 /// Where CIPs are taken from a port; automatic = the best that the port offers.
 enum class TrapMode { automatic, native, tc, generic };
@@ -24,6 +24,10 @@ enum class DetectionSource { automatic, kernel, poll };
 /// Who makes CIPs; automatic = agent, the only one so far.
 enum class CipSender { automatic, agent };
 enum class WaterlineUnit { bytes, packets };
+/// Flows that have an entry: marked ones (R6), or all (R5).
+enum class FlowTable { congested, full };
+/// Figure 3 of the patent, or ours in place of its figure 4 (spillway/cip.h).
+enum class CipForm { headers, descriptor };
 
 /// Limits on the amount waiting in a queue and in its isolation queue. low == high is a single waterline.
 struct WaterlineConfig {
@@ -35,11 +39,23 @@ struct WaterlineConfig {
     friend bool operator==(const WaterlineConfig &, const WaterlineConfig &) = default;
 };
 
+/// Packets that are a queue's whatever class their priority names: each list that is not empty has the
+/// packet's value.
+struct MatchConfig {
+    std::vector<std::uint32_t> priority; ///< up to 8
+    std::vector<std::uint8_t> pcp;       ///< 0..7
+    std::vector<std::uint8_t> dscp;      ///< 0..63
+
+    [[nodiscard]] bool empty() const { return priority.empty() && pcp.empty() && dscp.empty(); }
+    friend bool operator==(const MatchConfig &, const MatchConfig &) = default;
+};
+
 /// A monitored queue of a port.
 struct QueueConfig {
     ClassId queue_class;
     std::vector<ClassId> isolate_class; ///< 0..4 classes, never root; flows are spread over them by hash
     std::optional<WaterlineConfig> waterline; ///< none: this queue detects nothing
+    MatchConfig match{};                      ///< empty: the class decides
 
     friend bool operator==(const QueueConfig &, const QueueConfig &) = default;
 };
@@ -48,6 +64,7 @@ struct QueueConfig {
 struct RewriteConfig {
     std::optional<std::uint8_t> pcp;  ///< of the VLAN tag, 0..6
     std::optional<std::uint8_t> dscp; ///< of the IP header, 0..62
+    bool ecn = false;                 ///< mark packets of ECN-capable flows CE (B8)
     bool tag_untagged = false;        ///< give packets without a tag a priority tag; pcp is 1 then
 
     friend bool operator==(const RewriteConfig &, const RewriteConfig &) = default;
@@ -60,7 +77,7 @@ struct PortConfig {
     TrapMode trap = TrapMode::automatic;
     std::optional<ClassId> cip_class; ///< class for CIPs that go through the qdisc; never root
     std::vector<QueueConfig> queues;
-    RewriteConfig rewrite{}; ///< neither pcp nor dscp: fields stay as they are
+    RewriteConfig rewrite{}; ///< neither pcp nor dscp nor ecn: fields stay as they are
 
     friend bool operator==(const PortConfig &, const PortConfig &) = default;
 };
@@ -85,8 +102,9 @@ struct DetectionConfig {
     friend bool operator==(const DetectionConfig &, const DetectionConfig &) = default;
 };
 
-/// The flow table. `table` has one value so far ("congested") and is only checked.
+/// The flow table.
 struct FlowsConfig {
+    FlowTable table = FlowTable::congested;
     std::uint32_t capacity = 65536;       ///< entries, of all ports together
     std::uint32_t idle_timeout_ms = 1000; ///< quiet for so long: a mark ends; at most clear_timeout_ms
     std::uint32_t clear_timeout_ms = 30000;
@@ -95,10 +113,11 @@ struct FlowsConfig {
     friend bool operator==(const FlowsConfig &, const FlowsConfig &) = default;
 };
 
-/// Sending and receiving of CIPs. `form` has one value so far ("headers") and is only checked.
+/// Sending and receiving of CIPs.
 struct CipConfig {
     static constexpr std::uint16_t default_ethertype = 0x8809;
 
+    CipForm form = CipForm::headers;             ///< of those sent
     std::uint16_t ethertype = default_ethertype; ///< host byte order, 0x0600..0xFFFF
     CipSender sender = CipSender::automatic;
     std::uint8_t tx_priority = 6; ///< PCP and skb->priority of CIPs, 0..7
@@ -109,12 +128,19 @@ struct CipConfig {
     friend bool operator==(const CipConfig &, const CipConfig &) = default;
 };
 
+struct TunnelsConfig {
+    std::vector<std::uint16_t> vxlan_ports{4789}; ///< up to 4, UDP
+
+    friend bool operator==(const TunnelsConfig &, const TunnelsConfig &) = default;
+};
+
 struct Config {
     Mode mode = Mode::isolate;
     std::vector<PortConfig> ports;
     DetectionConfig detection;
     FlowsConfig flows;
     CipConfig cip;
+    TunnelsConfig tunnels{};
     LogLevel log_level = LogLevel::info;
 
     friend bool operator==(const Config &, const Config &) = default;

@@ -36,8 +36,8 @@ constexpr auto protocols = std::to_array<Protocol>({{1, "icmp"},
                                                     {132, "sctp"}});
 
 constexpr std::string_view syntax =
-    "write PROTO SRC[:PORT] DST[:PORT], for example: udp 10.0.0.1:5000 10.0.0.2:6000 "
-    "or tcp [fd00::1]:5000 [fd00::2]:80";
+    "write PROTO SRC[:PORT] DST[:PORT] [vni N], for example: udp 10.0.0.1:5000 10.0.0.2:6000, "
+    "tcp [fd00::1]:5000 [fd00::2]:80 or icmp 10.0.0.1 10.0.0.2 vni 7";
 
 std::unexpected<Error> not_a_flow(std::string detail, std::string hint = std::string(syntax)) {
     return fail({.operation = "flow",
@@ -47,8 +47,9 @@ std::unexpected<Error> not_a_flow(std::string detail, std::string hint = std::st
 }
 
 /// A whole decimal number of 0..max.
-std::optional<std::uint16_t> parse_number(std::string_view text, std::uint16_t max) {
-    std::uint16_t number = 0;
+template <class T = std::uint16_t>
+std::optional<T> parse_number(std::string_view text, T max) {
+    T number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (text.empty() || error != std::errc() || end != text.data() + text.size() || number > max)
         return std::nullopt;
@@ -59,7 +60,7 @@ std::optional<std::uint8_t> parse_protocol(std::string_view text) {
     const auto found = std::ranges::find(protocols, text, &Protocol::name);
     if (found != protocols.end())
         return found->number;
-    const auto number = parse_number(text, 255);
+    const auto number = parse_number(text, std::uint16_t{255});
     return number ? std::optional(static_cast<std::uint8_t>(*number)) : std::nullopt;
 }
 
@@ -105,7 +106,7 @@ Result<Endpoint> parse_endpoint(const std::string &word) {
         return not_a_flow(
             fmt::format("'{}' is not an {} address", address, family == AF_INET ? "IPv4" : "IPv6"));
     if (port) {
-        endpoint.port = parse_number(*port, 65535);
+        endpoint.port = parse_number(*port, std::uint16_t{65535});
         if (!endpoint.port)
             return not_a_flow(fmt::format("'{}' is not a port", *port), "a port is a number from 0 to 65535");
     }
@@ -116,7 +117,7 @@ Result<Endpoint> parse_endpoint(const std::string &word) {
 bool looks_like_a_port(const std::string &word) {
     const auto colon = word.rfind(':');
     return !word.starts_with('[') && colon != std::string::npos &&
-           parse_number(std::string_view(word).substr(colon + 1), 65535) &&
+           parse_number(std::string_view(word).substr(colon + 1), std::uint16_t{65535}) &&
            is_address(AF_INET6, word.substr(0, colon));
 }
 
@@ -142,12 +143,19 @@ std::string endpoint_text(const spillway_flow_key &key, const std::uint8_t (&add
 
 Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments) {
     const auto words = split_words(arguments);
-    if (std::ranges::find(words, "vni") != words.end())
-        return not_a_flow("VXLAN flows are not supported by this version",
-                          "leave 'vni' out to name a flow that is in no tunnel");
-    if (words.size() != 3)
+    const bool tunnelled = words.size() >= 4 && words[3] == "vni";
+    if (words.size() != 3 && !(tunnelled && words.size() == 5))
         return not_a_flow(
-            fmt::format("'{}' is not three words: protocol, source, destination", fmt::join(words, " ")));
+            fmt::format("'{}' is not three words: protocol, source, destination; or five with 'vni' "
+                        "and its number",
+                        fmt::join(words, " ")));
+    std::optional<std::uint32_t> vni;
+    if (tunnelled) {
+        vni = parse_number<std::uint32_t>(words[4], SPILLWAY_VNI_MAX);
+        if (!vni)
+            return not_a_flow(fmt::format("'{}' is not a VNI", words[4]),
+                              fmt::format("a VNI is a number from 0 to {}", SPILLWAY_VNI_MAX));
+    }
     const auto proto = parse_protocol(words[0]);
     if (!proto)
         return not_a_flow(fmt::format("'{}' is not a protocol", words[0]),
@@ -184,12 +192,17 @@ Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments) {
         key.dport = *dst->port;
         key.flags = SPILLWAY_KEY_PORTS;
     }
+    if (vni) {
+        key.vni = *vni;
+        key.flags |= SPILLWAY_KEY_VNI;
+    }
     return key;
 }
 
 std::string flow_text(const spillway_flow_key &key) {
-    return fmt::format("{} {} {}", proto_text(key.proto), endpoint_text(key, key.src, key.sport),
-                       endpoint_text(key, key.dst, key.dport));
+    return fmt::format("{} {} {}{}", proto_text(key.proto), endpoint_text(key, key.src, key.sport),
+                       endpoint_text(key, key.dst, key.dport),
+                       (key.flags & SPILLWAY_KEY_VNI) != 0 ? fmt::format(" vni {}", key.vni) : "");
 }
 
 std::string proto_text(std::uint8_t proto) {

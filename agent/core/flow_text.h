@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A flow as people write it: `PROTO SRC[:PORT] DST[:PORT]`, an IPv6 address with a port in brackets.
+/// A flow as people write it: `PROTO SRC[:PORT] DST[:PORT] [vni N]`, an IPv6 address with a port in brackets.
 ///
 ///     udp 10.0.0.1:5000 10.0.0.2:6000
 ///     tcp [fd00::1]:5000 [fd00::2]:80
 ///     icmp 10.0.0.1 10.0.0.2             a 3-tuple
 ///     udp 10.0.0.1 10.0.0.2              a 3-tuple: fragments, which show no ports
+///     tcp 10.0.0.1:5000 10.0.0.2:80 vni 7 inside a VXLAN tunnel
 #pragma once
 
 #include "agent/core/result.h"

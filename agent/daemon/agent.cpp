@@ -48,10 +48,17 @@ struct Chosen {
     bool poll_only = false; ///< automatic, but the kernel cannot be read
 };
 
+/// What of a configuration is compiled into the programs.
+ProgramOptions options_of(const Config &config) {
+    return {.kernel_read = config.detection.source != DetectionSource::poll,
+            .ethertype = config.cip.ethertype,
+            .flow_capacity = config.flows.capacity,
+            .table_full = config.flows.table == FlowTable::full,
+            .vxlan_ports = config.tunnels.vxlan_ports};
+}
+
 Result<Chosen> choose_programs(const Paths &paths, const Config &config) {
-    ProgramOptions options{.kernel_read = config.detection.source != DetectionSource::poll,
-                           .ethertype = config.cip.ethertype,
-                           .flow_capacity = config.flows.capacity};
+    ProgramOptions options = options_of(config);
     auto programs = Programs::load(paths, options);
     const bool fall_back = !programs && config.detection.source == DetectionSource::automatic;
     if (fall_back) {
@@ -86,6 +93,7 @@ class Agent {
   private:
     Result<> start();
     Result<> watch_signals();
+    void share_table(std::size_t ports);
     void write_settings();
     void apply();
     void reload();
@@ -131,6 +139,16 @@ class Agent {
     bool panic_ = false;          ///< as the log says
 };
 
+/// Each port may have an equal share of the flow table, and at least 64 entries. Marks have a quarter of it
+/// for themselves, whatever the shares of other ports.
+void Agent::share_table(std::size_t ports) {
+    constexpr std::uint32_t least = 64;
+    const std::uint32_t share =
+        config_.flows.capacity / static_cast<std::uint32_t>(std::max<std::size_t>(ports, 1));
+    publish(maps_.settings()->quota, std::max(least, share));
+    publish(maps_.settings()->unmarked_quota, share - share / 4);
+}
+
 void Agent::write_settings() {
     spillway_settings &set = *maps_.settings();
     const DetectionConfig &detection = config_.detection;
@@ -143,9 +161,7 @@ void Agent::write_settings() {
     // exact.
     margin_ = cpus > 1 ? static_cast<std::uint64_t>(cpus) * gso : 0;
     // Before any port is served: without a quota every mark would be refused.
-    const std::size_t ports = std::max<std::size_t>(std::max(ports_.served(), config_.ports.size()), 1);
-    constexpr std::uint32_t least = 64;
-    publish(set.quota, std::max(least, config_.flows.capacity / static_cast<std::uint32_t>(ports)));
+    share_table(std::max(ports_.served(), config_.ports.size()));
     publish(set.drain_margin, margin_);
     publish(set.stale_ns, ms_to_ns(detection.stale_ms));
     publish(set.stale_agent_ns, ms_to_ns(detection.stale_agent_ms));
@@ -158,9 +174,11 @@ void Agent::write_settings() {
     publish(set.guard_min_ratio,
             static_cast<std::uint32_t>(std::lround(guard.min_ratio * SPILLWAY_RATIO_ONE)));
     publish(set.guard, detection.guard ? 1U : 0U);
+    publish(set.observe, config_.mode == Mode::observe ? 1U : 0U);
+    publish(set.table_full, config_.flows.table == FlowTable::full ? 1U : 0U);
     publish(set.source,
             static_cast<std::uint32_t>(chosen_.kernel_read ? SPILLWAY_SOURCE_KERNEL : SPILLWAY_SOURCE_POLL));
-    cips_.configure(config_.cip, config_.flows, ms_to_ns(guard.window_ms));
+    cips_.configure(config_, ms_to_ns(guard.window_ms));
 }
 
 /// Makes the kernel's side agree with config_ and chosen_.
@@ -264,8 +282,8 @@ void Agent::reload() {
                        .detail = "flows.capacity cannot change while the table is in use",
                        .hint = fmt::format("stop the agent, `spillway --instance {} purge`, start it again",
                                            paths_.instance)});
-    if (config && (config->cip.ethertype != config_.cip.ethertype ||
-                   config->detection.source != config_.detection.source))
+    if (config &&
+        (options_of(*config) != options_of(config_) || config->detection.source != config_.detection.source))
         chosen = choose_programs(paths_, *config);
     if (!config || (chosen && !*chosen)) {
         spdlog::error("configuration unchanged: {}", (config ? chosen->error() : config.error()).text());
@@ -294,10 +312,7 @@ void Agent::turn() {
             spdlog::warn("{}", done.error().text());
         } else {
             changed_ = false;
-            const std::size_t ports = std::max<std::size_t>(ports_.served(), 1);
-            constexpr std::uint32_t least = 64;
-            publish(maps_.settings()->quota,
-                    std::max(least, config_.flows.capacity / static_cast<std::uint32_t>(ports)));
+            share_table(ports_.served());
         }
     }
     if (cips_.busy() && !panic_)
@@ -337,7 +352,7 @@ void Agent::sweep() {
         spdlog::warn("{}", flows.error().text());
         return;
     }
-    if (!panic())
+    if (!panic() && config_.mode == Mode::isolate)
         cips_.sweep(*flows);
 }
 
@@ -372,15 +387,30 @@ void Agent::on_event(const spillway_event &event) {
         break;
     case SPILLWAY_EVENT_RELEASED:
         log_flow("released {} on {}", flow_text(event.key), port_name(event.key.port));
+        // Silent flows run out upstream by themselves.
+        if (event.amount < ms_to_ns(config_.flows.idle_timeout_ms))
+            cips_.released(event.key);
+        break;
+    case SPILLWAY_EVENT_WOULD_MARK:
+        log_flow("would mark {} on {}, {} {} waiting", flow_text(event.key), port_name(event.key.port),
+                 event.amount, unit_of(event.queue));
+        break;
+    case SPILLWAY_EVENT_SUSPECT:
+    case SPILLWAY_EVENT_DRAINING:
+    case SPILLWAY_EVENT_CIP_REJECTED:
         break;
     }
 }
 
 /// R8: the flow a CIP describes is isolated on the port the CIP came in by, and on no other (B7).
 void Agent::on_cip(const spillway_event &event) {
+    if (config_.mode == Mode::observe)
+        return; // received and counted, not obeyed
     spillway_edit edit{};
-    edit.op = SPILLWAY_EDIT_MARK_CIP;
+    const bool restore = event.cip_type == SPILLWAY_CIP_RESTORE;
+    edit.op = restore ? SPILLWAY_EDIT_END_CIP : SPILLWAY_EDIT_MARK_CIP;
     edit.key = event.key;
+    edit.value = ms_to_ns(event.lifetime_ms);
     const auto result = maps_.edit(edit);
     if (!result) {
         spdlog::warn("{}", result.error().text());
@@ -392,7 +422,7 @@ void Agent::on_cip(const spillway_event &event) {
     else if (*result == SPILLWAY_EDIT_QUOTA)
         counter = SPILLWAY_REJECTED_QUOTA;
     else if (*result != SPILLWAY_EDIT_DONE && *result != SPILLWAY_EDIT_EXISTS)
-        return; // the port went away meanwhile
+        return; // the port went away meanwhile, or there is nothing to take back
     spillway_edit count{};
     count.op = SPILLWAY_EDIT_COUNT;
     count.counter = counter;
@@ -400,7 +430,7 @@ void Agent::on_cip(const spillway_event &event) {
     count.value = 1;
     if (auto done = maps_.edit(count); !done)
         spdlog::warn("{}", done.error().text());
-    if (counter != SPILLWAY_CIP_ACCEPTED)
+    if (counter != SPILLWAY_CIP_ACCEPTED || restore)
         return;
     if (*result == SPILLWAY_EDIT_DONE)
         log_flow("marked {} on {} by a CIP", flow_text(event.key), port_name(event.key.port));

@@ -14,11 +14,6 @@
 namespace spillway {
 namespace {
 
-spillway_flow_key without_port(spillway_flow_key key) {
-    key.port = 0;
-    return key;
-}
-
 MacAddress mac_of(const spillway_upstream &node) {
     MacAddress mac{};
     std::copy(std::begin(node.mac), std::end(node.mac), mac.begin());
@@ -31,8 +26,23 @@ bool CipEngine::KeyLess::operator()(const spillway_flow_key &a, const spillway_f
     return std::memcmp(&a, &b, sizeof(a)) < 0; // no padding: abi.h
 }
 
-void CipEngine::configure(const CipConfig &cip, const FlowsConfig &flows, std::uint64_t window_ns) {
+spillway_flow_key CipEngine::node_key(const spillway_flow_key &key) const {
+    spillway_flow_key made = key;
+    const spillway_port *port = key.port != 0 ? ports_.port_of(static_cast<int>(key.port)) : nullptr;
+    made.port = 0;
+    if (port != nullptr && (port->flags & SPILLWAY_PORT_VNI) != 0 && (key.flags & SPILLWAY_KEY_VNI) == 0) {
+        made.vni = port->vni;
+        made.flags |= SPILLWAY_KEY_VNI;
+    }
+    return made;
+}
+
+void CipEngine::configure(const Config &config, std::uint64_t window_ns) {
+    const CipConfig &cip = config.cip;
+    const FlowsConfig &flows = config.flows;
     config_ = cip;
+    vxlan_port_ = config.tunnels.vxlan_ports.empty() ? std::uint16_t{SPILLWAY_VXLAN_PORT}
+                                                     : config.tunnels.vxlan_ports.front();
     limits_ = {.refresh_ns = ms_to_ns(cip.refresh_ms),
                .life_ns = ms_to_ns(flows.max_flow_life_ms),
                .max_per_flow = cip.max_per_flow,
@@ -59,8 +69,9 @@ void CipEngine::count(std::uint32_t port, spillway_counter counter) {
 
 void CipEngine::ask(const spillway_flow_key &key, bool learn) {
     const std::uint64_t now = now_ns();
-    const spillway_flow_key any_port = without_port(key);
+    const spillway_flow_key any_port = node_key(key);
     Pending &pending = pending_[any_port];
+    pending.restore = false;
     if (learn) {
         spillway_edit edit{};
         edit.op = SPILLWAY_EDIT_LEARN;
@@ -75,18 +86,19 @@ void CipEngine::marked(const spillway_flow_key &key, std::span<const std::uint8_
     const spillway_port *port = ports_.port_of(static_cast<int>(key.port));
     if (port == nullptr || (port->flags & SPILLWAY_PORT_SEND_CIP) == 0)
         return;
-    const spillway_flow_key any_port = without_port(key);
+    const spillway_flow_key any_port = node_key(key);
     if (!node_of(any_port)) // the program asks for the upstream node of every flow that comes from outside
         return;
     ask(key, false);
     Pending &pending = pending_[any_port];
     pending.own = true;
     pending.headers.assign(headers.begin(), headers.end());
+    pending.tunnelled = (key.flags & SPILLWAY_KEY_VNI) != 0;
     turn();
 }
 
 void CipEngine::learned(const spillway_flow_key &key) {
-    const auto found = pending_.find(without_port(key));
+    const auto found = pending_.find(key);
     if (found != pending_.end() && try_send(found->first, found->second, now_ns()))
         pending_.erase(found);
 }
@@ -96,10 +108,44 @@ void CipEngine::accepted(const spillway_flow_key &key, const MacAddress &sender)
     if (port == nullptr || (port->flags & SPILLWAY_PORT_SEND_CIP) == 0)
         return;
     spillway_flow flow{};
-    if (bpf_map_lookup_elem(maps_.flows_fd(), &key, &flow) == 0 && flow.packets != 0 && flow.ingress == 0)
-        return; // made on this host: nobody is further upstream
-    told_by_[without_port(key)] = {key.port, sender};
+    if (bpf_map_lookup_elem(maps_.flows_fd(), &key, &flow) == 0 && flow.packets != 0 && flow.ingress == 0 &&
+        (key.flags & SPILLWAY_KEY_VNI) == 0)
+        return; // made on this host: nobody is further upstream. What goes into a tunnel always seems to be.
+    told_by_[node_key(key)] = {key.port, sender};
     ask(key, true);
+}
+
+void CipEngine::released(const spillway_flow_key &key) {
+    const spillway_port *port = ports_.port_of(static_cast<int>(key.port));
+    if (config_.form != CipForm::descriptor || port == nullptr || (port->flags & SPILLWAY_PORT_SEND_CIP) == 0)
+        return;
+    const spillway_flow_key any_port = node_key(key);
+    const auto node = node_of(any_port);
+    if (!node || node->sent == 0)
+        return;
+    Pending &pending = pending_[any_port];
+    pending = {};
+    pending.restore = true;
+    pending.give_up_ns = now_ns() + window_ns_;
+    turn();
+}
+
+std::uint32_t CipEngine::write(const spillway_flow_key &any_port, const spillway_upstream &node, bool restore,
+                               std::uint8_t *payload) {
+    spillway_flow_key key = any_port;
+    if (node.tunnelled == 0) {
+        key.vni = 0;
+        key.flags &= static_cast<std::uint16_t>(~SPILLWAY_KEY_VNI);
+    }
+    if (config_.form == CipForm::headers)
+        return spillway_headers_write(&key, vxlan_port_, payload);
+    constexpr std::uint64_t longest = 0xffff;
+    const spillway_cip cip{.key = key,
+                           .type = restore ? SPILLWAY_CIP_RESTORE : SPILLWAY_CIP_ISOLATE,
+                           .lifetime_ms =
+                               static_cast<std::uint32_t>(std::min(limits_.life_ns / ms_to_ns(1), longest)),
+                           .sequence = ++sequence_};
+    return spillway_descriptor_write(&cip, payload);
 }
 
 bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, std::uint64_t now) {
@@ -114,13 +160,13 @@ bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, st
         if (spillway_since(pending.give_up_ns, now) > 0)
             return false;
         if (node->learned_ns == 0) {
-            if (pending.own)
+            if (pending.own && (any_port.flags & SPILLWAY_KEY_VNI) == 0) // it may have been made here
                 count(node->egress, SPILLWAY_LOST_NO_UPSTREAM);
             return true;
         }
         // The flow is silent, as it is while flow control holds it back: who sent it last is to go on.
     }
-    if (spillway_since(node->next_due_ns, now) > 0) {
+    if (!pending.restore && spillway_since(node->next_due_ns, now) > 0) {
         pending.give_up_ns = node->next_due_ns + window_ns_;
         return false;
     }
@@ -141,8 +187,11 @@ bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, st
 
     std::array<std::uint8_t, SPILLWAY_CIP_PAYLOAD_MAX> made{};
     std::span<const std::uint8_t> payload = pending.headers;
-    if (payload.empty() || node->sent != 0)
-        payload = std::span(made).first(spillway_cip_write(&any_port, made.data()));
+    // The packet's own headers, where it came in with them: not so at the end of a tunnel.
+    const bool verbatim =
+        node->sent == 0 && config_.form == CipForm::headers && pending.tunnelled == (node->tunnelled != 0);
+    if (payload.empty() || !verbatim)
+        payload = std::span(made).first(write(any_port, *node, pending.restore, made.data()));
     CipCarrier carrier{.destination = mac_of(*node),
                        .source = {},
                        .ethertype = config_.ethertype,
@@ -161,10 +210,13 @@ bool CipEngine::try_send(const spillway_flow_key &any_port, Pending &pending, st
     edit.op = SPILLWAY_EDIT_CIP_SENT;
     edit.key = any_port;
     edit.value = next_due(limits_, node->sent + 1, now);
+    if (pending.restore)
+        edit.op = SPILLWAY_EDIT_FORGET; // a new mark begins anew
     if (auto done = maps_.edit(edit); !done)
         spdlog::warn("{}", done.error().message());
     count(node->port, SPILLWAY_CIP_SENT);
-    spdlog::debug("{}: CIP {} for {}", port->name, node->sent + 1, flow_text(any_port));
+    spdlog::debug("{}: {} {} for {}", port->name, pending.restore ? "restore CIP after" : "CIP",
+                  node->sent + 1, flow_text(any_port));
     return true;
 }
 
@@ -188,9 +240,12 @@ void CipEngine::sweep(const FlowEntries &flows) {
     const std::uint64_t now = now_ns();
     std::set<spillway_flow_key, KeyLess> marked_flows;
     for (const auto &[key, flow] : flows) {
-        const spillway_flow_key any_port = without_port(key);
+        if (flow.mark != SPILLWAY_MARK_CONGESTED)
+            continue;
+        const spillway_flow_key any_port = node_key(key);
         marked_flows.insert(any_port);
-        if (flow.state != SPILLWAY_STATE_ISOLATED || flow.local_until_ns == 0 || flow.ingress == 0 ||
+        const bool made_here = flow.ingress == 0 && (key.flags & SPILLWAY_KEY_VNI) == 0;
+        if (flow.state != SPILLWAY_STATE_ISOLATED || flow.local_until_ns == 0 || made_here ||
             pending_.contains(any_port))
             continue;
         const spillway_port *port = ports_.port_of(static_cast<int>(key.port));

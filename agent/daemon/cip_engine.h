@@ -29,7 +29,7 @@ class CipEngine {
     CipEngine(Maps &maps, PortTable &ports, const PacketSocket &socket)
         : maps_(maps), ports_(ports), socket_(socket) {}
 
-    void configure(const CipConfig &cip, const FlowsConfig &flows, std::uint64_t window_ns);
+    void configure(const Config &config, std::uint64_t window_ns);
 
     /// Our own queue marked the flow; `headers` are those of the packet that crossed.
     void marked(const spillway_flow_key &key, std::span<const std::uint8_t> headers);
@@ -37,7 +37,10 @@ class CipEngine {
     void learned(const spillway_flow_key &key);
     /// A valid CIP from `sender` marked or refreshed the flow: it goes on to the flow's own upstream node.
     void accepted(const spillway_flow_key &key, const MacAddress &sender);
-    /// All marked flows, a few times a second: starts the repeats that are due.
+    /// A flow was released before it had been silent for its idle time: in descriptor form its upstream node
+    /// is told, if it had been told to isolate.
+    void released(const spillway_flow_key &key);
+    /// All flows, a few times a second: starts the repeats that are due.
     void sweep(const FlowEntries &flows);
     /// Often: sends what was put off.
     void turn();
@@ -52,10 +55,12 @@ class CipEngine {
     };
     /// A CIP that is to be sent as soon as its upstream node is known and the limits allow.
     struct Pending {
-        std::vector<std::uint8_t> headers; ///< payload of the first CIP; empty: made from the key
+        std::vector<std::uint8_t> headers; ///< of the packet that crossed, for the first CIP; may be empty
+        bool tunnelled = false;            ///< they are those of a tunnel
         std::uint64_t give_up_ns = 0;      ///< when learning ends in vain
         bool own = false;                  ///< our own queue asks, not only a CIP
         bool delayed = false;              ///< counted as put off already
+        bool restore = false;              ///< takes back, instead of telling again
     };
     struct Neighbour {
         std::uint32_t port = 0;
@@ -63,6 +68,11 @@ class CipEngine {
         bool operator==(const Neighbour &) const = default;
     };
 
+    /// The key of `upstream`, of pending_ and of told_by_: see abi.h.
+    [[nodiscard]] spillway_flow_key node_key(const spillway_flow_key &key) const;
+    /// What a CIP to the node says of the flow.
+    [[nodiscard]] std::uint32_t write(const spillway_flow_key &any_port, const spillway_upstream &node,
+                                      bool restore, std::uint8_t *payload);
     void ask(const spillway_flow_key &key, bool learn);
     [[nodiscard]] std::optional<spillway_upstream> node_of(const spillway_flow_key &any_port) const;
     /// True when the CIP is done with: sent, or never to be sent.
@@ -74,10 +84,12 @@ class CipEngine {
     const PacketSocket &socket_;
     CipConfig config_;
     CipLimits limits_;
+    std::uint16_t vxlan_port_ = SPILLWAY_VXLAN_PORT; ///< in headers that are made up
+    std::uint32_t sequence_ = 0;                     ///< of descriptors sent
     std::uint64_t window_ns_ = 0;
     std::uint64_t asked_ns_ = 0; ///< settings.learn_until_ns when `upstream` was last read
     bool nothing_known_ = false; ///< it was empty then
-    std::map<spillway_flow_key, Pending, KeyLess> pending_;   ///< by key without port
+    std::map<spillway_flow_key, Pending, KeyLess> pending_;   ///< by node_key()
     std::map<spillway_flow_key, Neighbour, KeyLess> told_by_; ///< who sent us a CIP for the flow
     std::map<std::uint32_t, RateLimit> rates_;                ///< by ifindex
 };

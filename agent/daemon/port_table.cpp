@@ -47,6 +47,40 @@ spillway_waterline waterline_of(const std::optional<WaterlineConfig> &config) {
     return line;
 }
 
+spillway_match match_of(const MatchConfig &config) {
+    spillway_match match{};
+    if (!config.priority.empty())
+        match.flags |= SPILLWAY_MATCH_PRIORITY;
+    if (!config.pcp.empty())
+        match.flags |= SPILLWAY_MATCH_PCP;
+    if (!config.dscp.empty())
+        match.flags |= SPILLWAY_MATCH_DSCP;
+    for (const std::uint32_t priority : config.priority)
+        if (match.priority_count < SPILLWAY_PRIORITIES_MAX)
+            match.priorities[match.priority_count++] = priority;
+    for (const std::uint8_t pcp : config.pcp)
+        match.pcp = static_cast<std::uint8_t>(match.pcp | 1U << pcp);
+    for (const std::uint8_t dscp : config.dscp)
+        match.dscp |= std::uint64_t{1} << dscp;
+    return match;
+}
+
+/// The VNI of the tunnel that a port's traffic goes into and comes out of (R9): of the VXLAN device in the
+/// port's bridge; for a port of no bridge, of the only one that is routed to. None where several could be
+/// meant.
+std::optional<std::uint32_t> tunnel_of(std::span<const LinkInfo> links, const LinkInfo &port) {
+    std::optional<std::uint32_t> found;
+    for (const LinkInfo &link : links) {
+        if (!link.vni || link.master != port.master || link.lower == port.ifindex ||
+            link.ifindex == port.ifindex)
+            continue;
+        if (found)
+            return std::nullopt;
+        found = link.vni;
+    }
+    return found;
+}
+
 Waiting refused(const TcRefusal &refusal) {
     Waiting waiting;
     switch (refusal.reason) {
@@ -113,8 +147,8 @@ Result<> PortTable::reconcile(const Config &config, const Programs &programs, bo
         if (const PortConfig *governs = find_port(config, link.name)) {
             const bool upper = link.master != 0 || has_upper(*links, link.ifindex) ||
                                netlink_.takes_other_addresses(link.ifindex).value_or(false);
-            if (auto done = serve(*governs, accept_factor * config.cip.max_per_second, link, upper, programs,
-                                  poll_only);
+            if (auto done = serve(*governs, accept_factor * config.cip.max_per_second, link, upper,
+                                  tunnel_of(*links, link), programs, poll_only);
                 !done)
                 return done;
         }
@@ -148,7 +182,8 @@ void PortTable::publish_absent(const std::vector<std::string> &names) {
 }
 
 Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second, const LinkInfo &link,
-                          bool upper, const Programs &programs, bool poll_only) {
+                          bool upper, std::optional<std::uint32_t> vni, const Programs &programs,
+                          bool poll_only) {
     spillway_port *port = claim_slot(link.ifindex);
     Waiting waiting;
     if (port == nullptr) {
@@ -177,6 +212,19 @@ Result<> PortTable::serve(const PortConfig &config, std::uint32_t cip_per_second
         flags |= SPILLWAY_PORT_REWRITE_DSCP;
     if (config.rewrite.tag_untagged)
         flags |= SPILLWAY_PORT_TAG_UNTAGGED;
+    if (config.rewrite.ecn)
+        flags |= SPILLWAY_PORT_ECN;
+    for (const QueueConfig &queue : config.queues) {
+        if (!queue.match.empty())
+            flags |= SPILLWAY_PORT_MATCH;
+        if (!queue.match.pcp.empty() || !queue.match.dscp.empty())
+            flags |= SPILLWAY_PORT_MATCH_FIELDS;
+    }
+    if (vni)
+        flags |= SPILLWAY_PORT_VNI;
+    const auto fallback = std::ranges::find_if(config.queues, &MatchConfig::empty, &QueueConfig::match);
+    publish(port->fallback, static_cast<std::uint16_t>(fallback - config.queues.begin()));
+    publish(port->vni, vni.value_or(0));
     publish(port->rewrite_pcp, config.rewrite.pcp.value_or(0));
     publish(port->rewrite_dscp, config.rewrite.dscp.value_or(0));
     publish(port->flags, flags);
@@ -297,6 +345,14 @@ Waiting PortTable::fill_queue(spillway_queue &queue, const QueueConfig &config, 
         queue.waterline.high = line.high;
         queue.waterline.unit = line.unit;
         publish(queue.waterline.set, line.set);
+    }
+    if (const spillway_match match = match_of(config.match);
+        std::memcmp(&match, &queue.match, sizeof(match)) != 0) {
+        publish(queue.match.flags, std::uint16_t{0});
+        spillway_match quiet = match;
+        quiet.flags = 0;
+        queue.match = quiet;
+        publish(queue.match.flags, match.flags);
     }
     Waiting waiting;
     const auto normal = resolve_leaf(tree, config.queue_class.handle);

@@ -57,7 +57,7 @@ class PortTable {
     };
 
     Result<> serve(const PortConfig &config, std::uint32_t cip_per_second, const LinkInfo &link, bool upper,
-                   const Programs &programs, bool poll_only);
+                   std::optional<std::uint32_t> vni, const Programs &programs, bool poll_only);
     void release(int ifindex);
     void release_slot(spillway_port &port);
     void publish_absent(const std::vector<std::string> &names);

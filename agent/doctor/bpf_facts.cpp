@@ -5,6 +5,8 @@
 #include "agent/kernel/filters.h"
 #include "agent/kernel/programs.h"
 
+#include <spillway/flow_key.h>
+
 #include <bpf/libbpf.h>
 #include <cerrno>
 #include <net/if.h>
@@ -40,7 +42,8 @@ BpfFacts try_bpf() {
     }
     facts.ring_buffer = libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, nullptr) == 1;
     constexpr std::uint32_t few = 1024; // flows: no need for memory that nobody uses
-    ProgramOptions options{.kernel_read = true, .ethertype = 0x8809, .flow_capacity = few};
+    ProgramOptions options{
+        .kernel_read = true, .ethertype = 0x8809, .flow_capacity = few, .vxlan_ports = {SPILLWAY_VXLAN_PORT}};
     auto programs = Programs::load_unpinned(options);
     facts.queue_read = programs.has_value();
     if (!programs) {

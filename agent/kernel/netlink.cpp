@@ -109,7 +109,13 @@ void read_link(nlmsghdr *message, std::vector<LinkInfo> &out) {
     link.master = value<int>(attrs[IFLA_MASTER], 0);
     link.lower = value<int>(attrs[IFLA_LINK], 0);
     link.lower_foreign = attrs[IFLA_LINK_NETNSID] != nullptr;
-    link.kind = text(nested<IFLA_INFO_MAX>(attrs[IFLA_LINKINFO])[IFLA_INFO_KIND]);
+    const auto info = nested<IFLA_INFO_MAX>(attrs[IFLA_LINKINFO]);
+    link.kind = text(info[IFLA_INFO_KIND]);
+    if (link.kind == "vxlan") {
+        const auto vxlan = nested<IFLA_VXLAN_MAX>(info[IFLA_INFO_DATA]);
+        if (vxlan[IFLA_VXLAN_ID] != nullptr && value<uint8_t>(vxlan[IFLA_VXLAN_COLLECT_METADATA], 0) == 0)
+            link.vni = value<uint32_t>(vxlan[IFLA_VXLAN_ID], 0);
+    }
     const auto xdp = nested<IFLA_XDP_MAX>(attrs[IFLA_XDP]);
     link.xdp = xdp_mode(value<uint8_t>(xdp[IFLA_XDP_ATTACHED], XDP_ATTACHED_NONE));
     link.xdp_program = value<uint32_t>(xdp[IFLA_XDP_PROG_ID], 0);

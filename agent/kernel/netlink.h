@@ -30,10 +30,11 @@ struct LinkInfo {
     bool up = false;              ///< set up by the administrator
     bool running = false;         ///< up and with a carrier
     uint32_t mtu = 0;
-    int master = 0;             ///< ifindex of the bridge or bond; 0 = none
-    int lower = 0;              ///< IFLA_LINK: the device below, or the peer (veth); 0 = none
-    bool lower_foreign = false; ///< `lower` counts in another network namespace
-    std::string kind{};         ///< "veth", "bridge", "vlan", …; empty for hardware
+    int master = 0;                ///< ifindex of the bridge or bond; 0 = none
+    int lower = 0;                 ///< IFLA_LINK: the device below, or the peer (veth); 0 = none
+    bool lower_foreign = false;    ///< `lower` counts in another network namespace
+    std::string kind{};            ///< "veth", "bridge", "vlan", …; empty for hardware
+    std::optional<uint32_t> vni{}; ///< of a VXLAN device with one VNI
     XdpMode xdp = XdpMode::none;
     uint32_t xdp_program = 0; ///< program id; 0 when none, or several
     uint32_t tx_queues = 0;

@@ -12,9 +12,11 @@
 #include <spillway_bpf.skel.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <span>
 #include <string>
 
 namespace spillway {
@@ -146,6 +148,12 @@ Result<Programs> Programs::open(const ProgramOptions &options) {
         skeleton->rodata->kernel_read =
             has_kernel_function("bpf_cast_to_kern_ctx") ? SPILLWAY_READ_BY_POINTER : SPILLWAY_READ_BY_HELPER;
     skeleton->rodata->cip_ethertype = options.ethertype;
+    skeleton->rodata->table_full = options.table_full ? 1 : 0;
+    auto &vxlan_ports = skeleton->rodata->tunnels.vxlan_ports;
+    std::ranges::fill(vxlan_ports, std::uint16_t{0});
+    std::ranges::copy(
+        std::span(options.vxlan_ports).first(std::min(options.vxlan_ports.size(), std::size(vxlan_ports))),
+        std::begin(vxlan_ports));
     bpf_map__set_max_entries(skeleton->maps.flows, options.flow_capacity);
     bpf_map__set_max_entries(skeleton->maps.upstream, options.flow_capacity);
     if (has_xdp_frags())

@@ -7,15 +7,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 struct spillway_bpf;
 
 namespace spillway {
 
 struct ProgramOptions {
-    bool kernel_read = false;        ///< the TC program reads queues itself; needs CAP_PERFMON
-    std::uint16_t ethertype = 0;     ///< of CIPs, host order
-    std::uint32_t flow_capacity = 0; ///< entries of `flows`
+    bool kernel_read = false;                 ///< the TC program reads queues itself; needs CAP_PERFMON
+    std::uint16_t ethertype = 0;              ///< of CIPs, host order
+    std::uint32_t flow_capacity = 0;          ///< entries of `flows`
+    bool table_full = false;                  ///< every flow has an entry
+    std::vector<std::uint16_t> vxlan_ports{}; ///< UDP, up to SPILLWAY_VXLAN_PORTS_MAX
+
+    friend bool operator==(const ProgramOptions &, const ProgramOptions &) = default;
 };
 
 /// Loaded programs. What is attached stays attached when they go out of scope: links hold their program.

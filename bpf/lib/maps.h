@@ -109,8 +109,13 @@ static __always_inline __u32 *get_filter(const struct spillway_flow_key *key) {
     return bpf_map_lookup_elem(&filter, &slot);
 }
 
-/* The flow's entry if it has one. */
+/* Every flow has an entry, not only marked ones (R5). Set before loading. */
+const volatile __u8 table_full __weak = 0;
+
+/* The flow's entry if it has one. The filter knows marked flows only. */
 static __always_inline struct spillway_flow *find_flow(const struct spillway_flow_key *key) {
+    if (table_full)
+        return bpf_map_lookup_elem(&flows, key);
     const __u32 *marks = get_filter(key);
     return marks && *marks ? bpf_map_lookup_elem(&flows, key) : 0;
 }
@@ -141,7 +146,9 @@ static __always_inline struct spillway_event *new_event(enum spillway_event_type
     event->amount = 0;
     event->queue = 0;
     __builtin_memset(event->mac, 0, sizeof(event->mac));
-    event->reserved16 = 0;
+    event->lifetime_ms = 0;
+    event->cip_type = 0;
+    event->reason = 0;
     event->reserved = 0;
     return event;
 }

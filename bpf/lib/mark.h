@@ -24,10 +24,39 @@ static __always_inline void mark_times(const struct spillway_settings *set,
         times->isolation_busy_ns = leaf_busy(&queue->isolation[isolation & (SPILLWAY_ISOLATION_MAX - 1)]);
 }
 
+/* Enters a flow with the second mark, if its port may have one more such entry. */
+static __always_inline void insert_unmarked(struct spillway_settings *set, struct spillway_port *port,
+                                            const struct spillway_flow_key *key,
+                                            const struct spillway_flow *flow) {
+    const int error = port->unmarked < set->unmarked_quota
+                          ? (int)bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST)
+                          : -7 /* E2BIG */;
+    if (!error) {
+        __sync_fetch_and_add(&port->entries, 1);
+        __sync_fetch_and_add(&port->unmarked, 1);
+    } else if (error != -17 /* EEXIST */) {
+        count(port->ifindex, SPILLWAY_LOST_ENTRIES, 1);
+    }
+}
+
+/* Deletes the flow's entry if it bears the second mark. Of several CPUs one succeeds. */
+static __always_inline bool delete_unmarked(struct spillway_port *port, const struct spillway_flow_key *key) {
+    const struct spillway_flow *flow = bpf_map_lookup_elem(&flows, key);
+    if (!flow || flow->mark != SPILLWAY_MARK_NORMAL || bpf_map_delete_elem(&flows, key))
+        return false;
+    if (port) {
+        __sync_fetch_and_add(&port->entries, -1);
+        __sync_fetch_and_add(&port->unmarked, -1);
+    }
+    return true;
+}
+
 /* Inserts a new mark. 0: inserted; SPILLWAY_EDIT_EXISTS: somebody else won; else why there was no room. */
 static __always_inline int insert_mark(struct spillway_settings *set, struct spillway_port *port,
                                        const struct spillway_flow_key *key,
                                        const struct spillway_flow *flow) {
+    if (port->unmarked)
+        delete_unmarked(port, key);
     if (port->entries >= set->quota)
         return SPILLWAY_EDIT_QUOTA;
     __u32 *marks = get_filter(key);
@@ -48,10 +77,15 @@ static __always_inline int insert_mark(struct spillway_settings *set, struct spi
     return SPILLWAY_EDIT_DONE;
 }
 
-/* Deletes a released flow's entry and says so once: of several CPUs one succeeds. `packets` of the flow have
- * been isolated out of the queue; a mark without any was never counted there. */
-static __always_inline void release_mark(const struct spillway_flow_key *key, __u32 queue_index,
-                                         __u64 packets, __u64 now) {
+/* Deletes a released flow's entry, or gives it the second mark, and says so once: of several CPUs one
+ * succeeds. A mark without isolated packets was never counted in a queue. */
+static __always_inline void release_mark(struct spillway_settings *set, const struct spillway_flow_key *key,
+                                         const struct spillway_flow *flow, __u64 now) {
+    /* Read before: the memory of a deleted entry is another one's. */
+    const __u32 queue_index = flow->queue;
+    const __u64 packets = flow->packets;
+    const __u32 origin = flow->origin;
+    const __u64 last_seen = flow->last_seen_ns;
     if (bpf_map_delete_elem(&flows, key))
         return;
     __u32 *marks = get_filter(key);
@@ -60,6 +94,11 @@ static __always_inline void release_mark(const struct spillway_flow_key *key, __
     struct spillway_port *port = find_port(key->port);
     if (port)
         __sync_fetch_and_add(&port->entries, -1);
+    if (table_full && port) {
+        struct spillway_flow unmarked = {
+            .mark = SPILLWAY_MARK_NORMAL, .marked_ns = now, .last_seen_ns = last_seen, .queue = queue_index};
+        insert_unmarked(set, port, key, &unmarked);
+    }
     struct spillway_queue *queue = get_queue(queue_index);
     if (packets && queue && queue->ifindex == key->port)
         __sync_fetch_and_add(&queue->restored_total, 1);
@@ -67,30 +106,28 @@ static __always_inline void release_mark(const struct spillway_flow_key *key, __
     if (event) {
         event->key = *key;
         event->queue = queue_index;
+        event->reason = origin;
+        event->amount = spillway_since(now, last_seen) > 0 ? now - last_seen : 0;
         bpf_ringbuf_submit(event, 0);
     }
 }
 
-/* Asks for the upstream node of a flow; `key` has the egress port. Packets of the flow are looked at on all
- * ports for one window. */
-static __always_inline int want_upstream(struct spillway_settings *set, const struct spillway_flow_key *key,
-                                         __u64 now) {
-    struct spillway_flow_key any_port = *key;
-    const __u64 until = now + set->window_ns;
-    any_port.port = 0;
-    struct spillway_upstream *known = bpf_map_lookup_elem(&upstream, &any_port);
-    if (known) {
-        known->egress = key->port;
-        known->wanted_until_ns = until;
-    } else {
-        struct spillway_upstream fresh = {.wanted_until_ns = until, .egress = key->port};
-        if ((int)bpf_map_update_elem(&upstream, &any_port, &fresh, BPF_NOEXIST) == -7 /* E2BIG */) {
-            count(0, SPILLWAY_LOST_NO_UPSTREAM, 1);
-            return SPILLWAY_EDIT_TABLE_FULL;
+/* Steps a mark, and says so when its last reason ends. True: the flow is to be released. */
+static __always_inline bool step_mark(const struct spillway_flow_key *key, struct spillway_flow *flow,
+                                      const struct spillway_mark_times *times, enum spillway_drained drained,
+                                      __u64 now) {
+    const enum spillway_state before = flow->state;
+    const bool release = spillway_mark_step(flow, times, drained, now);
+    if (before != SPILLWAY_STATE_DRAINING && flow->state == SPILLWAY_STATE_DRAINING) {
+        struct spillway_event *event = new_event(SPILLWAY_EVENT_DRAINING, now);
+        if (event) {
+            event->key = *key;
+            event->queue = flow->queue;
+            event->reason = flow->origin;
+            bpf_ringbuf_submit(event, 0);
         }
     }
-    set->learn_until_ns = until;
-    return SPILLWAY_EDIT_DONE;
+    return release;
 }
 
 #endif

@@ -9,15 +9,17 @@
 #include <bpf/bpf_helpers.h>
 
 #include "spillway/flow_key.h"
+#include "tunnels.h"
 
-/* Pulled when headers lie in fragments: two tags, IPv6 with a few extension headers, TCP. */
-#define PULL_BYTES 192
+/* Pulled when headers lie in fragments: two tags, a VXLAN tunnel over IPv6, IPv6 with a few extension
+ * headers, TCP. */
+#define PULL_BYTES 288
 
 static __always_inline enum spillway_reason parse_linear(struct __sk_buff *skb, struct spillway_flow_key *key,
                                                          struct spillway_layout *layout) {
     __builtin_memset(key, 0, sizeof(*key));
     return spillway_parse_frame((const __u8 *)(long)skb->data, (const __u8 *)(long)skb->data_end,
-                                skb->vlan_present ? 1 : 0, key, layout);
+                                skb->vlan_present ? 1 : 0, &tunnels, key, layout);
 }
 
 /* Headers may lie outside the linear part (GRO, sendfile). */

@@ -38,30 +38,36 @@ static __always_inline void rewrite_pcp(struct __sk_buff *skb, const struct spil
         bpf_skb_vlan_push(skb, bpf_htons(SPILLWAY_ETH_P_8021Q), spillway_tci_with_pcp(0, pcp));
 }
 
-static __always_inline void rewrite_dscp(struct __sk_buff *skb, const struct spillway_port *port,
-                                         const struct spillway_layout *layout, __u8 family) {
+/* DSCP and ECN. Of a tunnelled packet these are the outer header's, which the network on the way sees. */
+static __always_inline void rewrite_tos(struct __sk_buff *skb, const struct spillway_port *port,
+                                        const struct spillway_layout *layout) {
     const __u32 dscp = port->rewrite_dscp & SPILLWAY_DSCP_MAX;
     const __u32 at = layout->network;
     __be16 word; /* IPv4: version, header length, TOS; IPv6: version, traffic class, 4 bits of the label */
     if (bpf_skb_load_bytes(skb, at, &word, sizeof(word)))
         return;
-    const int shift = family == 6 ? 4 : 0;
     const __u16 old = bpf_ntohs(word);
+    const bool ipv6 = old >> 12 == 6;
+    const int shift = ipv6 ? 4 : 0;
     const __u8 tos = (__u8)(old >> shift);
-    if (spillway_dscp_rank(dscp) >= spillway_dscp_rank(tos >> 2))
+    __u8 lowered = tos;
+    if (port->flags & SPILLWAY_PORT_REWRITE_DSCP && spillway_dscp_rank(dscp) < spillway_dscp_rank(tos >> 2))
+        lowered = spillway_tos_with_dscp(tos, dscp);
+    if (port->flags & SPILLWAY_PORT_ECN)
+        lowered = spillway_tos_with_ce(lowered);
+    if (lowered == tos)
         return;
-    const __u16 kept = old & (__u16) ~(0xff << shift);
-    const __be16 fresh = bpf_htons(kept | (__u16)(spillway_tos_with_dscp(tos, dscp) << shift));
+    const __be16 fresh = bpf_htons((old & (__u16) ~(0xff << shift)) | (__u16)(lowered << shift));
     /* The header's sum stays zero, and so does what it adds to a sum over the packet; IPv6 has none. */
-    if (family == 4)
+    if (!ipv6)
         bpf_l3_csum_replace(skb, at + 10, word, fresh, sizeof(word));
-    bpf_skb_store_bytes(skb, at, &fresh, sizeof(fresh), family == 6 ? BPF_F_RECOMPUTE_CSUM : 0);
+    bpf_skb_store_bytes(skb, at, &fresh, sizeof(fresh), ipv6 ? BPF_F_RECOMPUTE_CSUM : 0);
 }
 
 static __always_inline void rewrite(struct __sk_buff *skb, const struct spillway_port *port,
-                                    const struct spillway_layout *layout, __u8 family) {
-    if (port->flags & SPILLWAY_PORT_REWRITE_DSCP)
-        rewrite_dscp(skb, port, layout, family);
+                                    const struct spillway_layout *layout) {
+    if (port->flags & (SPILLWAY_PORT_REWRITE_DSCP | SPILLWAY_PORT_ECN))
+        rewrite_tos(skb, port, layout);
     if (port->flags & SPILLWAY_PORT_REWRITE_PCP)
         rewrite_pcp(skb, port, layout);
 }

@@ -34,7 +34,7 @@
 #include "mark.h"
 #include "waterline.h"
 
-#define SPILLWAY_ABI 3
+#define SPILLWAY_ABI 4
 
 #define SPILLWAY_NAME_MAX 16       /* interface name with its NUL */
 #define SPILLWAY_PORTS_MAX 512     /* slots of `ports` found by ifindex, a power of two */
@@ -43,6 +43,8 @@
 #define SPILLWAY_QUEUES_MAX 2048   /* entries of `queues` */
 #define SPILLWAY_PORT_QUEUES_MAX 8 /* queues a port may have */
 #define SPILLWAY_ISOLATION_MAX 4   /* isolation classes a queue may have */
+#define SPILLWAY_PRIORITIES_MAX 8  /* priorities a queue may match */
+#define SPILLWAY_TOLD_MAX 10       /* events about refused CIPs, per port and second */
 #define SPILLWAY_SUSPECTS 65536    /* slots of `suspects`, a power of two */
 #define SPILLWAY_EVENTS_BYTES (1U << 20)
 #define SPILLWAY_QDISC_WALK_MAX 32 /* qdiscs looked at in one bucket of a device */
@@ -68,6 +70,22 @@ struct spillway_leaf {
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_leaf) == 80);
 
+#define SPILLWAY_MATCH_PRIORITY 1
+#define SPILLWAY_MATCH_PCP 2
+#define SPILLWAY_MATCH_DSCP 4
+
+/* Which packets are a queue's, whatever class their priority names: every field that is asked for is one of
+ * those given. A packet without a tag has PCP 0; one that is not IP has no DSCP. */
+struct spillway_match {
+    __u64 dscp;                                /* bit n: DSCP n */
+    __u32 priorities[SPILLWAY_PRIORITIES_MAX]; /* skb->priority, as it arrives at egress */
+    __u16 flags;                               /* SPILLWAY_MATCH_* asked for; 0: the class decides */
+    __u8 priority_count;                       /* of `priorities` */
+    __u8 pcp;                                  /* bit n: PCP n */
+    __u32 reserved;                            /* 0 */
+};
+SPILLWAY_ASSERT(sizeof(struct spillway_match) == 48);
+
 /* One monitored queue: where its packets wait normally, and where they wait isolated. */
 struct spillway_queue {
     __u32 ifindex;                       /* agent: 0: unused entry */
@@ -78,11 +96,14 @@ struct spillway_queue {
     __u32 reserved;                      /* 0 */
     struct spillway_leaf normal;         /* */
     struct spillway_leaf isolation[SPILLWAY_ISOLATION_MAX]; /* */
-    __u64 heaviest[2];    /* BPF: see guard.h, by lowest bit of the window */
-    __u64 marked_total;   /* BPF: flows that were isolated out of this queue, for whatever reason */
-    __u64 restored_total; /* BPF: those of them that got their priority back */
+    __u64 heaviest[2];           /* BPF: see guard.h, by lowest bit of the window */
+    __u64 marked_total;          /* BPF: flows that were isolated out of this queue, for whatever reason */
+    __u64 restored_total;        /* BPF: those of them that got their priority back */
+    __u64 suspect_total;         /* BPF: times that a flow reached half of what the guard asks in a window */
+    __u64 would_mark_total;      /* BPF: the same, for flows that only mode observe left unmarked */
+    struct spillway_match match; /* agent */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_queue) == 488);
+SPILLWAY_ASSERT(sizeof(struct spillway_queue) == 552);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 
 /* The port takes CIPs; otherwise they are counted as not_accepted. */
@@ -98,6 +119,13 @@ SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_queue, normal) == 56);
 #define SPILLWAY_PORT_REWRITE_DSCP 16
 /* Isolated packets without a tag get a priority tag with rewrite_pcp. */
 #define SPILLWAY_PORT_TAG_UNTAGGED 32
+/* Isolated packets of ECN-capable flows get CE (B8). */
+#define SPILLWAY_PORT_ECN 64
+/* Some queue of the port has a match; some match asks for PCP or DSCP. */
+#define SPILLWAY_PORT_MATCH 128
+#define SPILLWAY_PORT_MATCH_FIELDS 256
+/* What arrives here goes into the VXLAN tunnel `vni`, and what leaves here came out of it (R9). */
+#define SPILLWAY_PORT_VNI 512
 
 /* Why a configured port, or a queue of it, is not served; names as in `status --json`. */
 enum spillway_waiting {
@@ -156,19 +184,25 @@ struct spillway_port {
     __u32 queue_count;    /* agent */
     __u32 cip_per_second; /* agent: CIPs taken in a second */
     __u32 entries;        /* BPF, set right by the agent's sweep: entries in `flows` */
-    __u64 cip_second;     /* BPF: the second counted in cip_count */
-    __u32 cip_count;      /* BPF */
+    __u64 cip_second;     /* BPF: the second counted in cip_count and told_count */
+    __u32 cip_count;      /* BPF: CIPs taken */
+    __u32 told_count;     /* BPF: CIPs refused of which an event tells */
     enum spillway_waiting waiting; /* agent */
     enum spillway_trap trap;       /* agent */
     enum spillway_attach attach;   /* agent */
     __u32 degraded;                /* agent: SPILLWAY_DEGRADED_* */
     __u8 rewrite_pcp;              /* agent: 0..7 */
     __u8 rewrite_dscp;             /* agent: 0..63 */
-    __u16 reserved;                /* 0 */
+    __u16 fallback;                /* agent: the first queue without a match, counted from first_queue;
+                                    * queue_count: there is none */
+    __u32 vni;                     /* agent: with SPILLWAY_PORT_VNI */
+    __u32 unmarked;                /* as `entries`: those of them whose mark is the second one */
+    __u32 reserved;                /* 0 */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_port) == 80);
+SPILLWAY_ASSERT(sizeof(struct spillway_port) == 96);
 
-/* Where a flow comes from (R3), and the bookkeeping of the CIPs sent there (B1). */
+/* Where a flow comes from (R3), and the bookkeeping of the CIPs sent there (B1). Key: the flow with port 0;
+ * where it enters or leaves a VXLAN tunnel on this node, the 6-tuple, whichever side is meant. */
 struct spillway_upstream {
     __u64 wanted_until_ns; /* learn until then from the flow's packets; 0: nobody asks */
     __u64 learned_ns;      /* when the next fields were last learned; 0: never */
@@ -179,7 +213,7 @@ struct spillway_upstream {
     __u8 mac[6];           /* source address of the flow's packets there */
     __u16 vlan_tci;        /* tag they arrived with */
     __u16 vlan_proto;      /* its EtherType; 0: untagged */
-    __u16 reserved;        /* 0 */
+    __u16 tunnelled;       /* 1: they arrived inside the tunnel; 0: as they are */
 };
 SPILLWAY_ASSERT(sizeof(struct spillway_upstream) == 48);
 
@@ -203,10 +237,14 @@ struct spillway_settings {
     __u32 quota;           /* agent: entries a port may have in `flows` */
     __u32 source;          /* agent: enum spillway_source in use */
     __u32 panic;           /* command: 1: every program lets every packet pass untouched */
+    __u32 observe;         /* agent: 1: nothing is marked, isolated or sent, only counted (B11) */
+    __u32 table_full;      /* agent: 1: every flow has an entry (R5); as compiled into the programs */
+    __u32 unmarked_quota;  /* agent: unmarked entries a port may have */
+    __u32 reserved;        /* 0 */
     __u64 started_ns;      /* agent: when it started */
     __u64 heartbeat_ns; /* agent: last turn of its event loop; far from gen, which is read by every packet */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_settings) == 144);
+SPILLWAY_ASSERT(sizeof(struct spillway_settings) == 160);
 
 enum spillway_source {
     SPILLWAY_SOURCE_KERNEL = 1, /* the TC program reads the qdisc */
@@ -222,10 +260,16 @@ enum spillway_counter {
     SPILLWAY_REJECTED_BAD_VERSION = 17,
     SPILLWAY_REJECTED_BAD_HEADER = 18,
     SPILLWAY_REJECTED_TOO_MANY_EXTENSIONS = 19,
+    SPILLWAY_REJECTED_NOT_IP = 20, /* what is inside the tunnel */
+    SPILLWAY_REJECTED_TOO_MANY_TAGS = 21,
     SPILLWAY_REJECTED_NOT_ACCEPTED = 22,
     SPILLWAY_REJECTED_RATE_LIMITED = 23,
     SPILLWAY_REJECTED_TABLE_FULL = 24,
     SPILLWAY_REJECTED_QUOTA = 25,
+    SPILLWAY_REJECTED_BAD_TYPE = 26,
+    SPILLWAY_REJECTED_BAD_FAMILY = 27,
+    SPILLWAY_REJECTED_BAD_FLAGS = 28,
+    SPILLWAY_REJECTED_NESTED_TUNNEL = 29,
     SPILLWAY_LOST_EVENTS = 32, /* the event ring was full */
     SPILLWAY_LOST_TABLE_FULL =
         33,                      /* a heavy flow found no room in `flows`, or its port's quota was used up */
@@ -233,14 +277,15 @@ enum spillway_counter {
     SPILLWAY_LOST_CIP_SEND = 35, /* the kernel refused a CIP */
     SPILLWAY_LOST_NO_UPSTREAM = 36, /* a forwarded flow's upstream node was not found, or there was no room */
     SPILLWAY_LOST_SUSPECTS =
-        38,                   /* a packet the guard could not add up: heavier flows hold its flow's slots */
-    SPILLWAY_LOST_PARSE = 37, /* an IP packet of a congested queue that could not be read */
+        38,                     /* a packet the guard could not add up: heavier flows hold its flow's slots */
+    SPILLWAY_LOST_PARSE = 37,   /* an IP packet of a congested queue that could not be read */
+    SPILLWAY_LOST_ENTRIES = 39, /* table full: an unmarked flow found no room in `flows` */
 };
 
 /* The counter of a reason why a CIP was refused. */
 #define SPILLWAY_REJECTED(reason) ((enum spillway_counter)(15 + (reason)))
 SPILLWAY_ASSERT(SPILLWAY_REJECTED(SPILLWAY_TOO_SHORT) == SPILLWAY_REJECTED_TOO_SHORT);
-SPILLWAY_ASSERT(SPILLWAY_REJECTED(SPILLWAY_QUOTA) == SPILLWAY_REJECTED_QUOTA);
+SPILLWAY_ASSERT(SPILLWAY_REJECTED(SPILLWAY_NESTED_TUNNEL) == SPILLWAY_REJECTED_NESTED_TUNNEL);
 
 struct spillway_counter_key {
     __u32 port; /* ifindex */
@@ -253,6 +298,10 @@ enum spillway_event_type {
     SPILLWAY_EVENT_LEARNED = 2,      /* an upstream node was found; key.port is 0 */
     SPILLWAY_EVENT_CIP_RECEIVED = 3, /* a CIP passed the trap; key.port is the port it came in by */
     SPILLWAY_EVENT_RELEASED = 4,     /* a flow got its priority back */
+    SPILLWAY_EVENT_SUSPECT = 5,      /* a flow reached half of what the guard asks */
+    SPILLWAY_EVENT_WOULD_MARK = 6,   /* mode observe: a flow that would have been marked */
+    SPILLWAY_EVENT_DRAINING = 7,     /* the last reason of a mark ended */
+    SPILLWAY_EVENT_CIP_REJECTED = 8, /* `reason`; key is as far as it could be read */
 };
 
 struct spillway_event {
@@ -260,27 +309,32 @@ struct spillway_event {
     enum spillway_event_type type;
     __u32 length; /* valid bytes in `bytes` */
     struct spillway_flow_key key;
-    __u64 amount;     /* MARKED: what waited, in the queue's unit */
-    __u32 queue;      /* MARKED, RELEASED: index into `queues` */
-    __u8 mac[6];      /* CIP_RECEIVED: who sent it */
-    __u16 reserved16; /* 0 */
-    __u32 reserved;   /* 0 */
+    __u64 amount;      /* MARKED, WOULD_MARK: what waits, in the queue's unit; SUSPECT: bytes in the window;
+                        * RELEASED: how long the flow had been silent, in nanoseconds */
+    __u32 queue;       /* all but LEARNED, CIP_*: index into `queues` */
+    __u8 mac[6];       /* CIP_*: who sent it */
+    __u16 lifetime_ms; /* CIP_RECEIVED: 0: our own */
+    __u32 cip_type;    /* CIP_RECEIVED: enum spillway_cip_type */
+    __u32 reason; /* CIP_REJECTED: enum spillway_reason; RELEASED: enum spillway_origin, the last that held */
+    __u32 reserved; /* 0 */
     __u8 bytes[256];
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_event) == 344);
-SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_event, bytes) == 88);
+SPILLWAY_ASSERT(sizeof(struct spillway_event) == 352);
+SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_event, bytes) == 96);
 
 /* A change asked of the edit program, in the packet given to BPF_PROG_TEST_RUN. The first bytes lie where
  * an Ethernet header is expected and stay zero. The program's return value is a spillway_edit_result. */
 enum spillway_edit_op {
     SPILLWAY_EDIT_MARK_MANUAL = 1,
     SPILLWAY_EDIT_MARK_CIP = 2,
-    SPILLWAY_EDIT_UNMARK = 3,   /* take every reason away; the flow drains */
-    SPILLWAY_EDIT_STEP = 4,     /* sweep one flow: step its state, release it when drained */
-    SPILLWAY_EDIT_LEARN = 5,    /* ask for the upstream node of key (port = egress of the mark) */
-    SPILLWAY_EDIT_CIP_SENT = 6, /* count a CIP, next one not before value */
-    SPILLWAY_EDIT_COUNT = 7,    /* add value to counter of key.port */
-    SPILLWAY_EDIT_FORGET = 8,   /* delete the upstream entry of key (port ignored) */
+    SPILLWAY_EDIT_UNMARK = 3,      /* take every reason away; the flow drains */
+    SPILLWAY_EDIT_STEP = 4,        /* sweep one flow: step its state, release it when drained */
+    SPILLWAY_EDIT_LEARN = 5,       /* ask for the upstream node of key (port = egress of the mark) */
+    SPILLWAY_EDIT_CIP_SENT = 6,    /* count a CIP, next one not before value */
+    SPILLWAY_EDIT_COUNT = 7,       /* add value to counter of key.port */
+    SPILLWAY_EDIT_FORGET = 8,      /* delete the upstream entry of key (port ignored) */
+    SPILLWAY_EDIT_END_CIP = 9,     /* take reason cip away */
+    SPILLWAY_EDIT_MARK_LOCAL = 10, /* as if our own queue had been congested by the flow */
 };
 
 enum spillway_edit_result {

@@ -16,6 +16,9 @@
 /* Always inlined: a BPF program is one function, and the verifier sees the caller's bounds. */
 #define SPILLWAY_INLINE static inline __attribute__((always_inline, unused))
 
+/* A function of its own in BPF too. */
+#define SPILLWAY_NOINLINE static __attribute__((noinline, unused))
+
 /* Before a bounded loop: written out in BPF, where the verifier tells the rounds of a real loop apart by
  * every value they hold, and follows many times as many paths. */
 #ifdef __bpf__

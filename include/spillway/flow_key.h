@@ -42,11 +42,24 @@ enum spillway_reason {
     SPILLWAY_NOT_ACCEPTED = 7,        /* the port has accept_cip: false */
     SPILLWAY_RATE_LIMITED = 8,        /* more CIPs in a second than the port takes */
     SPILLWAY_TABLE_FULL = 9,
-    SPILLWAY_QUOTA = 10, /* the port has as many entries as it may have */
+    SPILLWAY_QUOTA = 10,         /* the port has as many entries as it may have */
+    SPILLWAY_BAD_TYPE = 11,      /* descriptor: neither isolate nor restore */
+    SPILLWAY_BAD_FAMILY = 12,    /* descriptor: neither IPv4 nor IPv6 */
+    SPILLWAY_BAD_FLAGS = 13,     /* descriptor: a flag nobody knows, or a field that contradicts its flag */
+    SPILLWAY_NESTED_TUNNEL = 14, /* a VXLAN header inside a VXLAN tunnel */
 };
 
 /* Headers lie within this many bytes (2^n - 1); longer extension chains count as too many. */
 #define SPILLWAY_HEADERS_MASK 2047
+
+/* UDP ports whose packets carry VXLAN (RFC 7348), host order; unused ones are 0. */
+#define SPILLWAY_VXLAN_PORTS_MAX 4
+#define SPILLWAY_VXLAN_PORT 4789
+#define SPILLWAY_VNI_MAX 0xffffffU
+
+struct spillway_tunnels {
+    __u16 vxlan_ports[SPILLWAY_VXLAN_PORTS_MAX];
+};
 
 #define SPILLWAY_TAGS_MAX 2
 #define SPILLWAY_EXTENSIONS_MAX 6
@@ -66,8 +79,9 @@ enum spillway_reason {
 
 /* Where the headers lie, in bytes from the start given to the parser. */
 struct spillway_layout {
-    __u32 network; /* first byte of the IP header */
-    __u32 end;     /* first byte after the transport header, or after the IP header of a 3-tuple */
+    __u32 network; /* first byte of the IP header, in a tunnel the outer one */
+    __u32 end;     /* first byte after the transport header, or after the IP header of a 3-tuple; in a tunnel
+                    * the inner one */
 };
 
 /* Bytes of a packet, at any address. BPF has loads for that, but its compiler would not use them. */
@@ -185,43 +199,120 @@ SPILLWAY_INLINE enum spillway_reason spillway_parse_ipv6(const __u8 *start, cons
     return SPILLWAY_TOO_MANY_EXTENSIONS;
 }
 
-/* IP packet at `start`: how the payload of a CIP in headers form begins. The key must be zero. */
-SPILLWAY_INLINE enum spillway_reason spillway_parse_ip(const __u8 *start, const __u8 *end,
-                                                       struct spillway_flow_key *key,
-                                                       struct spillway_layout *layout) {
-    if (start + 1 > end)
-        return SPILLWAY_TOO_SHORT;
-    if (start[0] >> 4 == 4)
-        return spillway_parse_ipv4(start, end, 0, key, layout);
-    return spillway_parse_ipv6(start, end, 0, key, layout);
-}
-
-/* Ethernet frame at `start`. `tags` is how many VLAN tags the metadata of the packet holds; they count
- * towards the limit of two. The key must be zero; its port is left so. */
-SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, const __u8 *end, int tags,
-                                                          struct spillway_flow_key *key,
-                                                          struct spillway_layout *layout) {
-    __u32 at = 14;
-    if (start + 14 > end)
-        return SPILLWAY_TOO_SHORT;
-    __u16 type = spillway_be16(start + 12);
-    for (int i = 0; i <= SPILLWAY_TAGS_MAX; i++) {
-        if (type != SPILLWAY_ETH_P_8021Q && type != SPILLWAY_ETH_P_8021AD)
-            break;
-        if (++tags > SPILLWAY_TAGS_MAX)
-            return SPILLWAY_TOO_MANY_TAGS;
-        const __u8 *tag = start + at;
-        if (tag + 4 > end)
-            return SPILLWAY_TOO_SHORT;
-        type = spillway_be16(tag + 2);
-        at += 4;
-    }
-    at = spillway_bounded(at, 31);
+/* The IP header at `at`, by the EtherType before it. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_network(const __u8 *start, const __u8 *end, __u32 at,
+                                                            __u16 type, struct spillway_flow_key *key,
+                                                            struct spillway_layout *layout) {
     if (type == SPILLWAY_ETH_P_IP)
         return spillway_parse_ipv4(start, end, at, key, layout);
     if (type == SPILLWAY_ETH_P_IPV6)
         return spillway_parse_ipv6(start, end, at, key, layout);
     return SPILLWAY_NOT_IP;
+}
+
+/* Ethernet header at `at`, with `tags` VLAN tags already counted. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_ethernet(const __u8 *start, const __u8 *end, __u32 at,
+                                                             int tags, struct spillway_flow_key *key,
+                                                             struct spillway_layout *layout) {
+    const __u8 *p = start + at;
+    if (p + 14 > end)
+        return SPILLWAY_TOO_SHORT;
+    __u16 type = spillway_be16(p + 12);
+    at += 14;
+    SPILLWAY_UNROLLED
+    for (int i = 0; i <= SPILLWAY_TAGS_MAX; i++) {
+        if (type != SPILLWAY_ETH_P_8021Q && type != SPILLWAY_ETH_P_8021AD)
+            break;
+        if (++tags > SPILLWAY_TAGS_MAX)
+            return SPILLWAY_TOO_MANY_TAGS;
+        p = start + at;
+        if (p + 4 > end)
+            return SPILLWAY_TOO_SHORT;
+        type = spillway_be16(p + 2);
+        at += 4;
+    }
+    return spillway_parse_network(start, end, spillway_bounded(at, SPILLWAY_HEADERS_MASK), type, key, layout);
+}
+
+/* What a VXLAN header is followed by, as a function of its own: it is the second of two parsers. */
+SPILLWAY_NOINLINE enum spillway_reason spillway_parse_inner(const __u8 *start, const __u8 *end, __u32 at,
+                                                            struct spillway_flow_key *key,
+                                                            struct spillway_layout *layout) {
+    return spillway_parse_ethernet(start, end, spillway_bounded(at, SPILLWAY_HEADERS_MASK), 0, key, layout);
+}
+
+/* Is what follows the parsed headers a VXLAN header? The UDP port alone does not tell: the flags have to be
+ * those of RFC 7348, and what it reserves zero (VXLAN-GPE and group policy are other protocols). A packet
+ * whose UDP header leaves no room for it has none. 0 no, 1 yes, -1 it is cut off. Bytes that were looked at
+ * in vain count as headers, so that who reads a copy comes to the same answer. */
+SPILLWAY_INLINE int spillway_has_vxlan(const __u8 *start, const __u8 *end,
+                                       const volatile struct spillway_tunnels *tunnels,
+                                       const struct spillway_flow_key *key, struct spillway_layout *layout) {
+    if (key->proto != SPILLWAY_PROTO_UDP || !(key->flags & SPILLWAY_KEY_PORTS))
+        return 0;
+    int tunnel = 0;
+    SPILLWAY_UNROLLED
+    for (int i = 0; i < SPILLWAY_VXLAN_PORTS_MAX; i++)
+        tunnel |= tunnels->vxlan_ports[i] && key->dport == tunnels->vxlan_ports[i];
+    if (!tunnel)
+        return 0;
+    const __u32 at = spillway_bounded(layout->end, SPILLWAY_HEADERS_MASK);
+    const __u8 *p = start + at;
+    if (p + 8 > end) {
+        const __u8 *udp = start + spillway_bounded(at - 8, SPILLWAY_HEADERS_MASK);
+        return udp + 8 <= end && spillway_be16(udp + 4) >= 16 ? -1 : 0;
+    }
+    if (p[0] == 0x08 && !(p[1] | p[2] | p[3] | p[7]))
+        return 1;
+    layout->end = at + 8;
+    return 0;
+}
+
+/* Goes on into a VXLAN tunnel: addresses, protocol and ports of the inner packet, and the VNI. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_tunnel(const __u8 *start, const __u8 *end,
+                                                           const volatile struct spillway_tunnels *tunnels,
+                                                           struct spillway_flow_key *key,
+                                                           struct spillway_layout *layout) {
+    const int outer = spillway_has_vxlan(start, end, tunnels, key, layout);
+    if (outer <= 0)
+        return outer ? SPILLWAY_TOO_SHORT : SPILLWAY_OK;
+    const __u32 network = layout->network;
+    const __u32 at = spillway_bounded(layout->end, SPILLWAY_HEADERS_MASK);
+    const __u8 *p = start + at;
+    if (p + 8 > end) /* seen already, but not by the verifier */
+        return SPILLWAY_TOO_SHORT;
+    const __u32 vni = (__u32)p[4] << 16 | (__u32)p[5] << 8 | p[6];
+    __builtin_memset(key, 0, sizeof(*key));
+    const enum spillway_reason reason = spillway_parse_inner(start, end, at + 8, key, layout);
+    layout->network = network;
+    key->vni = vni;
+    key->flags |= SPILLWAY_KEY_VNI;
+    if (reason != SPILLWAY_OK)
+        return reason;
+    const int inner = spillway_has_vxlan(start, end, tunnels, key, layout);
+    return inner ? inner > 0 ? SPILLWAY_NESTED_TUNNEL : SPILLWAY_TOO_SHORT : SPILLWAY_OK;
+}
+
+/* IP packet at `start`: how the payload of a CIP in headers form begins. The key must be zero. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_ip(const __u8 *start, const __u8 *end,
+                                                       const volatile struct spillway_tunnels *tunnels,
+                                                       struct spillway_flow_key *key,
+                                                       struct spillway_layout *layout) {
+    if (start + 1 > end)
+        return SPILLWAY_TOO_SHORT;
+    const enum spillway_reason reason = start[0] >> 4 == 4 ? spillway_parse_ipv4(start, end, 0, key, layout)
+                                                           : spillway_parse_ipv6(start, end, 0, key, layout);
+    return reason == SPILLWAY_OK ? spillway_parse_tunnel(start, end, tunnels, key, layout) : reason;
+}
+
+/* Ethernet frame at `start`. `tags` is how many VLAN tags the metadata of the packet holds; they count
+ * towards the limit of two. The key must be zero; its port is left so. */
+SPILLWAY_INLINE enum spillway_reason spillway_parse_frame(const __u8 *start, const __u8 *end, int tags,
+                                                          const volatile struct spillway_tunnels *tunnels,
+                                                          struct spillway_flow_key *key,
+                                                          struct spillway_layout *layout) {
+    const enum spillway_reason reason = spillway_parse_ethernet(start, end, 0, tags, key, layout);
+    return reason == SPILLWAY_OK ? spillway_parse_tunnel(start, end, tunnels, key, layout) : reason;
 }
 
 #define SPILLWAY_FILTER_SLOTS 65536

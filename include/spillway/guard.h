@@ -52,6 +52,20 @@ SPILLWAY_INLINE __u64 spillway_guard_asks(__u32 min_bytes, __u32 min_ratio, __u3
     return share > min_bytes ? share : min_bytes;
 }
 
+/* B10: a marked flow that was light for so many windows in a row gets its priority back: longer than a TCP
+ * elephant that has lost packets waits for its first timeout, and well within a second. */
+#define SPILLWAY_LIGHT_WINDOWS 4
+
+/* Did a flow enqueue less than the guard's share of the heaviest one? What the guard asks at least plays no
+ * part: an elephant that is starved is the heaviest all the same. */
+SPILLWAY_INLINE int spillway_is_light(__u32 bytes, __u32 min_ratio, __u32 heaviest) {
+    return bytes < (__u64)heaviest * min_ratio / SPILLWAY_RATIO_ONE;
+}
+
+SPILLWAY_INLINE __u32 spillway_saturated(__u32 sum, __u32 length) {
+    return sum + length < sum ? 0xffffffffU : sum + length;
+}
+
 /* Adds `length` bytes of the flow `tag` to `slot` and returns the flow's sum in this window. A slot of an
  * older window or a drained one is taken over; a packet of another flow lowers it (so heavy flows keep
  * their slots) and counts nothing for itself: 0 is returned. */
@@ -69,8 +83,7 @@ SPILLWAY_INLINE __u32 spillway_suspect_add(struct spillway_suspect *slot, __u32 
         slot->bytes -= length;
         return 0;
     }
-    const __u32 sum = slot->bytes + length;
-    slot->bytes = sum < length ? 0xffffffffU : sum;
+    slot->bytes = spillway_saturated(slot->bytes, length);
     return slot->bytes;
 }
 

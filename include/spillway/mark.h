@@ -69,9 +69,11 @@ struct spillway_flow {
     __u32 queue;            /* index into `queues`, of the last packet */
     __u32 isolation;        /* index of the isolation leaf in that queue */
     __u32 ingress;          /* ifindex the last packet came in by; 0: made on this host, or none came yet */
-    __u32 reserved;         /* 0 */
+    __u32 window;           /* guard window in which window_bytes were added up, see guard.h */
+    __u32 window_bytes;     /* isolated bytes of that window; saturates */
+    __u32 light_windows;    /* windows in a row in which the flow was light (B10) */
 };
-SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 120);
+SPILLWAY_ASSERT(sizeof(struct spillway_flow) == 128);
 SPILLWAY_ASSERT(SPILLWAY_OFFSET(spillway_flow, last_seen_ns) == 24);
 
 /* What the step needs to know of the node. All in nanoseconds. */

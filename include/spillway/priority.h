@@ -29,4 +29,10 @@ SPILLWAY_INLINE __u8 spillway_tos_with_dscp(__u8 tos, __u32 dscp) {
     return (__u8)((tos & 3) | (dscp << 2));
 }
 
+/* The same with CE (congestion experienced, RFC 3168) if the flow is ECN-capable: ECT(0), ECT(1), or CE
+ * already. */
+SPILLWAY_INLINE __u8 spillway_tos_with_ce(__u8 tos) {
+    return tos & 3 ? tos | 3 : tos;
+}
+
 #endif

@@ -323,16 +323,20 @@ Loss losses(const std::string &series, const std::vector<Outage> &happened) {
     for (const auto &[sent, round_trip] : packets) {
         if (round_trip >= 0)
             continue;
+        const bool in_outage = std::ranges::any_of(happened, [&](const Outage &outage) {
+            return out_of_service(outage.event) && outage.begin_ns <= sent + slowest && sent <= outage.end_ns;
+        });
+        if (in_outage) {
+            loss.in_outages++;
+            continue;
+        }
         const Outage *last = nullptr;
         for (const Outage &outage : happened)
-            if (outage.begin_ns <= sent + slowest)
+            if (outage.begin_ns <= sent)
                 last = &outage;
-        if (last != nullptr && out_of_service(last->event) && sent <= last->end_ns)
-            loss.in_outages++;
-        else
-            loss.others.push_back(fmt::format("{} ms after the begin of '{}'",
-                                              last != nullptr ? (sent - last->begin_ns) / 1'000'000 : 0,
-                                              last != nullptr ? name_of(last->event) : "nothing"));
+        loss.others.push_back(fmt::format("{} ms after the begin of '{}'",
+                                          last != nullptr ? (sent - last->begin_ns) / 1'000'000 : 0,
+                                          last != nullptr ? name_of(last->event) : "nothing"));
     }
     return loss;
 }

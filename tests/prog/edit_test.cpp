@@ -35,7 +35,7 @@ TEST_F(Edit, CommandsOfAnotherShapeAreBad) {
         cut.resize(size);
         EXPECT_EQ(rig.raw_edit(cut), SPILLWAY_EDIT_BAD) << size;
     }
-    for (const std::uint32_t op : {0U, 9U, 0xffffffffU}) {
+    for (const std::uint32_t op : {0U, 11U, 0xffffffffU}) {
         command.op = op;
         EXPECT_EQ(rig.raw_edit(bytes_of(command)), SPILLWAY_EDIT_BAD) << op;
     }
@@ -184,7 +184,7 @@ TEST_F(Edit, StepReleasesWhatHasDrained) {
     EXPECT_FALSE(rig.flow(key));
     EXPECT_EQ(rig.port().entries, 0U);
     EXPECT_EQ(rig.queue().restored_total, 1U);
-    const auto events = rig.events();
+    const auto events = rig.events(SPILLWAY_EVENT_RELEASED);
     ASSERT_EQ(events.size(), 1U);
     EXPECT_EQ(events[0].type, SPILLWAY_EVENT_RELEASED);
 }
@@ -278,6 +278,45 @@ TEST_F(Edit, CountAdds) {
     EXPECT_EQ(rig.edit(SPILLWAY_EDIT_COUNT, key, 4, SPILLWAY_CIP_SENT), SPILLWAY_EDIT_DONE);
     EXPECT_EQ(rig.counter(SPILLWAY_CIP_SENT), 7U);
     EXPECT_EQ(rig.counters().size(), 1U);
+}
+
+TEST_F(Edit, CipMarkLastsAsLongAsItSays) {
+    const auto lasts = [&] {
+        const spillway_flow flow = rig.flow(key).value();
+        return flow.cip_until_ns - flow.marked_ns;
+    };
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_CIP, key, 5'000'000'000), SPILLWAY_EDIT_DONE);
+    EXPECT_EQ(lasts(), 5'000'000'000U);
+    rig.settings().life_ns = 3'000'000'000;
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_CIP, key), SPILLWAY_EDIT_EXISTS);
+    EXPECT_LT(lasts(), 5'000'000'000U) << "that of this node: 3 s from now";
+}
+
+// A restore CIP takes back what CIPs asked for, and nothing else.
+TEST_F(Edit, EndOfCipLeavesOtherReasons) {
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_END_CIP, key), SPILLWAY_EDIT_NO_ENTRY);
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_CIP, key), SPILLWAY_EDIT_DONE);
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key), SPILLWAY_EDIT_EXISTS);
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_END_CIP, key), SPILLWAY_EDIT_DONE);
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key), SPILLWAY_EDIT_DONE);
+    EXPECT_EQ(rig.flow(key)->origin, SPILLWAY_ORIGIN_MANUAL);
+    EXPECT_EQ(rig.flow(key)->state, SPILLWAY_STATE_ISOLATED);
+    EXPECT_EQ(rig.flow(key)->cip_until_ns, 0U);
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_UNMARK, key), SPILLWAY_EDIT_DONE);
+    rig.leaf(isolation).drained_before_ns = now_ns() + 1'000'000'000;
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key), SPILLWAY_EDIT_RELEASED);
+    const auto events = rig.events(SPILLWAY_EVENT_RELEASED);
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_LT(events[0].amount, 1'000'000'000U) << "it was not silent";
+}
+
+TEST_F(Edit, LocalMarkIsLikeOneOfOurQueue) {
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_LOCAL, key), SPILLWAY_EDIT_DONE);
+    const spillway_flow flow = rig.flow(key).value();
+    EXPECT_EQ(flow.origin, SPILLWAY_ORIGIN_LOCAL);
+    EXPECT_EQ(flow.local_until_ns, flow.marked_ns + rig.settings().life_ns);
+    EXPECT_EQ(flow.cip_until_ns, 0U);
+    EXPECT_EQ(flow.manual, 0U);
 }
 
 } // namespace

@@ -139,5 +139,67 @@ TEST_F(Learn, FromTaggedPacketsAndOtherHeaders) {
     EXPECT_EQ(mac(), neighbour);
 }
 
+// R9: what goes into a tunnel comes in without it, and what comes out of one in it. Both sides keep one
+// entry.
+class LearnTunnel : public Learn {
+  protected:
+    const std::string inner = "udp 10.0.0.1:5000 10.0.0.2:6000";
+    const Bytes plain = from(neighbour);
+    const Bytes tunnelled = (Ethernet{.src = neighbour} / IPv4{.src = "10.9.0.1", .dst = "10.9.0.2"} /
+                             Udp{.sport = 40000, .dport = SPILLWAY_VXLAN_PORT} / Vxlan{} / Ethernet{} /
+                             IPv4{} / Udp{} / zeros(100))
+                                .bytes();
+
+    /// The rig's port, on which packets arrive here, belongs to a tunnel.
+    void in_tunnel(std::uint32_t vni) {
+        rig.port().flags |= SPILLWAY_PORT_VNI;
+        rig.port().vni = vni;
+    }
+    [[nodiscard]] std::optional<spillway_upstream> with_vni() const {
+        return rig.upstream(key_of(inner + " vni 7", rig.other_ifindex()));
+    }
+};
+
+TEST_F(LearnTunnel, PacketThatWillBeEncapsulated) {
+    in_tunnel(7);
+    rig.edit(SPILLWAY_EDIT_LEARN, key_of(inner + " vni 7", rig.other_ifindex()));
+    arrives(plain, rig.ifindex());
+    ASSERT_TRUE(with_vni());
+    EXPECT_NE(with_vni()->learned_ns, 0U);
+    EXPECT_EQ(with_vni()->tunnelled, 0);
+    EXPECT_EQ(rig.events(SPILLWAY_EVENT_LEARNED).size(), 1U);
+}
+
+TEST_F(LearnTunnel, NotThatOfAnotherTenant) {
+    in_tunnel(8);
+    rig.edit(SPILLWAY_EDIT_LEARN, key_of(inner + " vni 7", rig.other_ifindex()));
+    arrives(plain, rig.ifindex());
+    EXPECT_EQ(with_vni()->learned_ns, 0U);
+}
+
+TEST_F(LearnTunnel, PacketThatCameOutOfIt) {
+    in_tunnel(7); // the flow leaves by the rig's port
+    rig.edit(SPILLWAY_EDIT_LEARN, key_of(inner, rig.ifindex()));
+    arrives(tunnelled, rig.other_ifindex());
+    ASSERT_TRUE(with_vni());
+    EXPECT_NE(with_vni()->learned_ns, 0U);
+    EXPECT_EQ(with_vni()->tunnelled, 1);
+}
+
+TEST_F(LearnTunnel, PacketThatIsOnlyForwarded) {
+    rig.edit(SPILLWAY_EDIT_LEARN, key_of(inner + " vni 7", rig.other_ifindex()));
+    arrives(tunnelled, rig.ifindex());
+    EXPECT_EQ(with_vni()->tunnelled, 1);
+    EXPECT_NE(with_vni()->learned_ns, 0U);
+}
+
+// Beside the tunnel the port has traffic that leaves by ports of none.
+TEST_F(LearnTunnel, PacketThatGoesAnotherWay) {
+    in_tunnel(7);
+    rig.edit(SPILLWAY_EDIT_LEARN, key_of(inner, rig.other_ifindex()));
+    arrives(plain, rig.ifindex());
+    EXPECT_NE(rig.upstream(key_of(inner))->learned_ns, 0U);
+}
+
 } // namespace
 } // namespace spillway::prog

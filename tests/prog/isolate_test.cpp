@@ -340,6 +340,278 @@ TEST_P(Isolate, FlowsSpreadOverSeveralIsolationClasses) {
     EXPECT_NEAR(first, 200, 50);
 }
 
+// ---- which queue: match by priority, PCP and DSCP
+
+class Match : public Isolate {
+  protected:
+    Match() {
+        rig.hold(normal, above);
+        rig.hold(second, above);
+    }
+
+    /// The queue that a packet is taken for: its isolation class, since both queues are congested.
+    std::uint32_t queue_of(const Packet &packet, std::uint32_t before = 0) {
+        const Outcome outcome =
+            rig.isolate((packet / Udp{.sport = ++sport_} / zeros(500)).bytes(), {.priority = before});
+        return outcome.priority;
+    }
+    void match(std::size_t number, const spillway_match &match) {
+        rig.queue(number).match = match;
+        rig.port().flags |= SPILLWAY_PORT_MATCH | SPILLWAY_PORT_MATCH_FIELDS;
+    }
+
+  private:
+    std::uint16_t sport_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(, Match, testing::Values(Source::kernel, Source::poll),
+                         [](const auto &info) { return info.param == Source::kernel ? "kernel" : "poll"; });
+
+TEST_P(Match, ByPriority) {
+    match(1, {.dscp = 0,
+              .priorities = {3, 5, 0, 0, 0, 0, 0, 0},
+              .flags = SPILLWAY_MATCH_PRIORITY,
+              .priority_count = 2,
+              .pcp = 0,
+              .reserved = 0});
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 3), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 5), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 4), isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 0), isolation) << "what is beyond the count is no priority";
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, second), second_isolation) << "by its class";
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, cip_class), cip_class) << "an unmonitored class is no queue";
+}
+
+TEST_P(Match, ByPcpOfTheOuterTag) {
+    match(1, {.dscp = 0,
+              .priorities = {},
+              .flags = SPILLWAY_MATCH_PCP,
+              .priority_count = 0,
+              .pcp = 1U << 5U,
+              .reserved = 0});
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{.pcp = 5} / IPv4{}), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{.pcp = 4} / IPv4{}), isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{.pcp = 5, .proto = 0x88a8} / Vlan{.pcp = 1} / IPv6{}),
+              second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{.pcp = 1} / Vlan{.pcp = 5} / IPv4{}), isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}), isolation);
+    match(1, {.dscp = 0,
+              .priorities = {},
+              .flags = SPILLWAY_MATCH_PCP,
+              .priority_count = 0,
+              .pcp = 1,
+              .reserved = 0});
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}), second_isolation) << "without a tag it has PCP 0";
+}
+
+TEST_P(Match, ByDscp) {
+    match(1, {.dscp = std::uint64_t{1} << 46U | 1U,
+              .priorities = {},
+              .flags = SPILLWAY_MATCH_DSCP,
+              .priority_count = 0,
+              .pcp = 0,
+              .reserved = 0});
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{.tos = 46U << 2U | 3U}), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv6{.traffic_class = 46U << 2U | 1U, .flow_label = 0xfffff}),
+              second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{} / Vlan{} / IPv6{.traffic_class = 0}), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{.tos = 45U << 2U}), isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv6{.traffic_class = 63U << 2U}), isolation);
+}
+
+TEST_P(Match, AllFieldsHaveToHoldAndTheFirstQueueHasIt) {
+    const spillway_match both{.dscp = 1,
+                              .priorities = {6, 0, 0, 0, 0, 0, 0, 0},
+                              .flags = SPILLWAY_MATCH_PRIORITY | SPILLWAY_MATCH_DSCP,
+                              .priority_count = 1,
+                              .pcp = 0,
+                              .reserved = 0};
+    match(1, both);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 6), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{.tos = 4}, 6), isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 5), isolation);
+    match(0, both);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 6), isolation);
+}
+
+TEST_P(Match, TheRestGoesToTheFirstQueueWithoutOne) {
+    match(0, {.dscp = 0,
+              .priorities = {},
+              .flags = SPILLWAY_MATCH_PCP,
+              .priority_count = 0,
+              .pcp = 1U << 7U,
+              .reserved = 0});
+    rig.port().fallback = 1;
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}), second_isolation);
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, normal), isolation) << "by its class";
+    rig.port().fallback = 2; // every queue has a match
+    EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, 6), 6U);
+    EXPECT_EQ(queue_of(Ethernet{} / Vlan{.pcp = 7} / IPv4{}, 6), isolation);
+}
+
+// ---- VXLAN (R2d): a flow of a tunnel is the inner one and its VNI
+
+TEST_P(Isolate, TwoTenantsWithTheSameFiveTupleAreTwoFlows) {
+    const auto of_tenant = [](std::uint32_t vni) {
+        return (Ethernet{} / IPv4{.src = "10.9.0.1", .dst = "10.9.0.2"} / Udp{.dport = SPILLWAY_VXLAN_PORT} /
+                Vxlan{.vni = vni} / Ethernet{} / IPv4{} / Udp{} / zeros(800))
+            .bytes();
+    };
+    rig.hold(normal, above);
+    EXPECT_EQ(priority(of_tenant(7)), isolation);
+    rig.hold(normal, 0);
+    EXPECT_EQ(priority(of_tenant(7)), isolation);
+    EXPECT_EQ(priority(of_tenant(8)), 0U);
+    EXPECT_EQ(priority(udp()), 0U) << "nor is the same flow outside a tunnel";
+    EXPECT_TRUE(rig.flow(key_of(flow_of(5000) + " vni 7", rig.ifindex())));
+    EXPECT_EQ(rig.flows(), 1U);
+    const auto events = rig.events(SPILLWAY_EVENT_MARKED);
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0].length, 20U + 8 + 8 + 14 + 20 + 8) << "all headers, from the outer IP header on";
+}
+
+// ---- B11: mode observe
+
+TEST_P(Isolate, ObserveCountsAndTellsAndChangesNothing) {
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key(7)), SPILLWAY_EDIT_DONE);
+    rig.settings().observe = 1;
+    rig.settings().guard = 1;
+    rig.settings().guard_min_bytes = 2 * length;
+    rig.hold(normal, above);
+    EXPECT_EQ(priority(udp(7), {.priority = 6}), 6U) << "marked before";
+    for (int i = 0; i < 5; i++)
+        EXPECT_EQ(priority(udp(8), {.priority = 6, .ingress_ifindex = rig.other_ifindex()}), 6U);
+    EXPECT_FALSE(marked(8));
+    EXPECT_EQ(rig.queue().would_mark_total, 1U) << "once for a flow and window";
+    EXPECT_EQ(rig.queue().marked_total, 0U);
+    EXPECT_FALSE(rig.upstream(key(8))) << "nobody will be told";
+    EXPECT_EQ(rig.events(SPILLWAY_EVENT_WOULD_MARK).size(), 1U);
+}
+
+// ---- B6: a suspect is an event and a count
+
+TEST_P(Isolate, HalfOfWhatTheGuardAsksMakesASuspectOnce) {
+    rig.settings().guard = 1;
+    rig.settings().guard_min_bytes = 10 * length;
+    rig.hold(normal, above);
+    for (int i = 0; i < 4; i++)
+        priority(udp());
+    EXPECT_EQ(rig.queue().suspect_total, 0U);
+    for (int i = 0; i < 5; i++)
+        priority(udp());
+    EXPECT_EQ(rig.queue().suspect_total, 1U);
+    const auto events = rig.events();
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0].type, SPILLWAY_EVENT_SUSPECT);
+    EXPECT_EQ(events[0].amount, 5 * length);
+    EXPECT_FALSE(marked());
+}
+
+// ---- R5: every flow has an entry
+
+class FullTable : public testing::Test {
+  protected:
+    Rig rig{Source::poll, Table::full};
+
+    spillway_flow_key key(std::uint16_t sport = 5000) { return key_of(flow_of(sport), rig.ifindex()); }
+    spillway_flow flow(std::uint16_t sport = 5000) { return rig.flow(key(sport)).value(); }
+    std::uint32_t priority(std::uint16_t sport = 5000) { return rig.isolate(udp(sport)).priority; }
+};
+
+TEST_F(FullTable, FlowsAreEnteredWithTheSecondMark) {
+    const std::uint64_t before = now_ns();
+    for (int i = 0; i < 3; i++)
+        EXPECT_EQ(priority(), 0U);
+    EXPECT_EQ(flow().mark, SPILLWAY_MARK_NORMAL);
+    EXPECT_EQ(flow().state, SPILLWAY_STATE_NORMAL);
+    EXPECT_GE(flow().last_seen_ns, before);
+    EXPECT_EQ(flow().packets, 3U);
+    EXPECT_EQ(flow().bytes, 3 * length);
+    EXPECT_EQ(rig.settings().gen, 0U) << "no mark";
+    EXPECT_EQ(rig.port().entries, 1U);
+    EXPECT_EQ(rig.port().unmarked, 1U);
+}
+
+TEST_F(FullTable, FirstMarkTakesTheEntryOver) {
+    priority();
+    rig.hold(normal, above);
+    EXPECT_EQ(priority(), isolation);
+    EXPECT_EQ(flow().mark, SPILLWAY_MARK_CONGESTED);
+    EXPECT_EQ(flow().packets, 1U) << "isolated ones from now on";
+    EXPECT_EQ(rig.port().entries, 1U);
+    EXPECT_EQ(rig.port().unmarked, 0U);
+    EXPECT_EQ(rig.settings().gen, 1U);
+    EXPECT_EQ(priority(), isolation);
+}
+
+TEST_F(FullTable, MarkByHandAndByCipToo) {
+    for (const auto op : {SPILLWAY_EDIT_MARK_MANUAL, SPILLWAY_EDIT_MARK_CIP}) {
+        const std::uint16_t sport = op;
+        priority(sport);
+        EXPECT_EQ(rig.edit(op, key(sport)), SPILLWAY_EDIT_DONE);
+        EXPECT_EQ(priority(sport), isolation);
+    }
+    EXPECT_EQ(rig.port().entries, 2U);
+    EXPECT_EQ(rig.port().unmarked, 0U);
+}
+
+TEST_F(FullTable, ReleaseGivesTheSecondMarkBack) {
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_MARK_MANUAL, key()), SPILLWAY_EDIT_DONE);
+    EXPECT_EQ(priority(), isolation);
+    ASSERT_EQ(rig.edit(SPILLWAY_EDIT_UNMARK, key()), SPILLWAY_EDIT_DONE);
+    rig.leaf(isolation).drained_before_ns = now_ns() + 1'000'000'000;
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key()), SPILLWAY_EDIT_RELEASED);
+    EXPECT_EQ(flow().mark, SPILLWAY_MARK_NORMAL);
+    EXPECT_EQ(rig.port().entries, 1U);
+    EXPECT_EQ(rig.port().unmarked, 1U);
+    EXPECT_EQ(priority(), 0U);
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_UNMARK, key()), SPILLWAY_EDIT_NO_ENTRY) << "there is no mark to take";
+}
+
+TEST_F(FullTable, SilentEntriesAreClearedAndOthersStay) {
+    priority();
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key()), SPILLWAY_EDIT_DONE);
+    rig.settings().clear_ns = 1;
+    EXPECT_EQ(rig.edit(SPILLWAY_EDIT_STEP, key()), SPILLWAY_EDIT_RELEASED);
+    EXPECT_EQ(rig.flows(), 0U);
+    EXPECT_EQ(rig.port().entries, 0U);
+    EXPECT_EQ(rig.port().unmarked, 0U);
+    EXPECT_TRUE(rig.events().empty());
+}
+
+TEST_F(FullTable, MarksAlwaysHaveRoomAndRefusedEntriesAreCounted) {
+    rig.settings().quota = 100;
+    rig.settings().unmarked_quota = 75;
+    for (std::uint16_t sport = 1; sport <= 100; sport++)
+        priority(sport);
+    EXPECT_EQ(rig.flows(), 75U);
+    EXPECT_EQ(rig.counter(SPILLWAY_LOST_ENTRIES), 25U);
+    rig.hold(normal, above);
+    for (std::uint16_t sport = 1; sport <= 100; sport++)
+        EXPECT_EQ(priority(sport), isolation) << sport;
+    EXPECT_EQ(rig.port().entries, 100U);
+    EXPECT_EQ(rig.port().unmarked, 0U);
+    EXPECT_EQ(rig.counter(SPILLWAY_LOST_TABLE_FULL), 0U);
+}
+
+TEST_F(FullTable, TwoCpusMarkOnce) {
+    rig.hold(normal, above);
+    for (std::uint16_t sport = 1; sport <= 200; sport++) {
+        rig.hold(normal, 0);
+        priority(sport);
+        rig.hold(normal, above);
+        std::thread other([&] { rig.isolate(udp(sport)); });
+        rig.isolate(udp(sport));
+        other.join();
+        EXPECT_EQ(flow(sport).mark, SPILLWAY_MARK_CONGESTED);
+    }
+    EXPECT_EQ(rig.queue().marked_total, 200U);
+    EXPECT_EQ(rig.port().entries, 200U);
+    EXPECT_EQ(rig.port().unmarked, 0U);
+}
+
+// ----
+
 TEST_P(Isolate, MarkOfAnotherPortIsNoMarkHere) {
     spillway_flow_key elsewhere = key();
     elsewhere.port = rig.other_ifindex();

@@ -257,6 +257,23 @@ struct Tcp {
     }
 };
 
+/// VXLAN (RFC 7348); an Ethernet header follows.
+struct Vxlan {
+    std::uint32_t vni = 7;
+    std::uint8_t flags = 0x08;
+    std::uint32_t reserved = 0;  ///< 24 bits behind the flags
+    std::uint8_t reserved_2 = 0; ///< behind the VNI
+
+    [[nodiscard]] static Name name() { return {}; }
+    [[nodiscard]] Bytes bytes(const Bytes &rest, Name /*next*/) const {
+        Bytes out;
+        detail::add32(out, std::uint32_t{flags} << 24U | reserved);
+        detail::add32(out, vni << 8U | reserved_2);
+        detail::add(out, rest);
+        return out;
+    }
+};
+
 /// Echo request.
 struct Icmp {
     bool v6 = false;

@@ -83,7 +83,7 @@ TEST_P(Release, AtOnceWhenNoReasonHoldsAndTheQueueIsEmpty) {
     EXPECT_FALSE(there());
     EXPECT_EQ(rig.port().entries, 0U);
     EXPECT_EQ(rig.queue().restored_total, 1U);
-    const auto events = rig.events();
+    const auto events = rig.events(SPILLWAY_EVENT_RELEASED);
     ASSERT_EQ(events.size(), 1U);
     EXPECT_EQ(events[0].type, SPILLWAY_EVENT_RELEASED);
     EXPECT_EQ(events[0].queue, rig.port().first_queue);
@@ -281,7 +281,7 @@ TEST_P(Release, TwoCpusReleaseOnce) {
         ASSERT_EQ(rig.port().entries, 0U);
         ASSERT_EQ(rig.queue().restored_total, round);
     }
-    EXPECT_EQ(rig.events().size(), rounds);
+    EXPECT_EQ(rig.events(SPILLWAY_EVENT_RELEASED).size(), rounds);
 }
 
 /// A draining flow, and 5000 bytes in its isolation leaf.
@@ -438,6 +438,84 @@ TEST_F(ReleaseByTime, DeadAgentsReadingsAreNoReadings) {
     EXPECT_TRUE(isolated());
     flow.ended_ns = now_ns() - 30 * s;
     EXPECT_FALSE(isolated());
+}
+
+// ---- B10: a flow that turns out light
+
+/// The flow's last window has just ended; in it the heaviest flow of the queue enqueued 100000 bytes.
+class Reconsider : public ReleaseBase {
+  protected:
+    Reconsider() : ReleaseBase(Source::poll) {
+        const std::uint64_t now = now_ns();
+        rig.settings().window_ns = now / 10; // long, and window 10 has just begun
+        rig.settings().guard = 1;
+        rig.settings().guard_min_bytes = 50000; // plays no part
+        rig.settings().guard_min_ratio = SPILLWAY_RATIO_ONE / 10;
+        rig.queue().heaviest[1] = spillway_heaviest_word(9, 100000);
+        rig.hold(isolation, 0);
+        rig.leaf(isolation).drained_before_ns = now + 3600 * s;
+        rig.leaf(isolation).polled_busy_ns = now; // the congestion lasts
+        flow.local_until_ns = now + 3600 * s;
+        flow.marked_ns = rig.settings().window_ns * 8;
+        flow.window = 9;
+        flow.window_bytes = 9000;
+        flow.light_windows = SPILLWAY_LIGHT_WINDOWS - 1;
+    }
+};
+
+TEST_F(Reconsider, LightFlowGetsItsPriorityBackThoughCongestionLasts) {
+    EXPECT_FALSE(isolated());
+    EXPECT_FALSE(there());
+}
+
+TEST_F(Reconsider, NotBeforeItWasLightForAFewWindows) {
+    flow.light_windows = 0;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.light_windows, 1U);
+    EXPECT_EQ(flow.window, 10U);
+}
+
+TEST_F(Reconsider, HeavyFlowIsKeptAndStartsAnew) {
+    flow.window_bytes = 11000;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.light_windows, 0U);
+}
+
+TEST_F(Reconsider, StarvedElephantIsTheHeaviestAllTheSame) {
+    rig.queue().heaviest[1] = spillway_heaviest_word(9, 9000);
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.light_windows, 0U);
+}
+
+TEST_F(Reconsider, WithoutAMeasureNothingIsJudged) {
+    rig.queue().heaviest[1] = spillway_heaviest_word(7, 100000); // of another window
+    flow.window_bytes = 0;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.light_windows, SPILLWAY_LIGHT_WINDOWS - 1U);
+}
+
+TEST_F(Reconsider, WindowInWhichItWasMarkedIsNotJudged) {
+    flow.marked_ns = rig.settings().window_ns * 9;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.light_windows, SPILLWAY_LIGHT_WINDOWS - 1U);
+}
+
+TEST_F(Reconsider, OtherReasonsHold) {
+    flow.cip_until_ns = now_ns() + 3600 * s;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(flow.origin, SPILLWAY_ORIGIN_CIP);
+    EXPECT_EQ(flow.local_until_ns, 0U);
+}
+
+TEST_F(Reconsider, WithoutTheGuardThereIsNoShare) {
+    rig.settings().guard = 0;
+    EXPECT_TRUE(isolated());
+}
+
+TEST_F(Reconsider, IsolatedFlowsAreAmongTheHeaviest) {
+    flow.window_bytes = 200000;
+    EXPECT_TRUE(isolated());
+    EXPECT_EQ(rig.queue().heaviest[1], spillway_heaviest_word(9, 200000));
 }
 
 } // namespace

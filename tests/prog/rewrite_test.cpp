@@ -166,5 +166,27 @@ TEST_F(Rewrite, OptionsAndExtensionHeadersDoNotMoveIt) {
     EXPECT_EQ(sent(extended(0xba)), extended(0x06).bytes());
 }
 
+// B8: CE on isolated packets of ECN-capable flows, and of no others.
+TEST_F(Rewrite, EcnMarksCapablePacketsOnly) {
+    mark_both();
+    rig.port().flags |= SPILLWAY_PORT_ECN;
+    for (const unsigned dscp : {0U, 46U})
+        for (const auto &[before, after] : {std::pair{0U, 0U}, {1U, 3U}, {2U, 3U}, {3U, 3U}}) {
+            EXPECT_EQ(sent(ip4(dscp << 2U | before)), ip4(dscp << 2U | after).bytes()) << before;
+            EXPECT_EQ(sent(ip6(dscp << 2U | before)), ip6(dscp << 2U | after).bytes()) << before;
+        }
+    EXPECT_EQ(sent(ip4(2)), ip4(3).bytes()) << "the header's checksum too";
+}
+
+TEST_F(Rewrite, EcnAndDscpTogether) {
+    mark_both();
+    set(std::nullopt, 1);
+    rig.port().flags |= SPILLWAY_PORT_ECN;
+    EXPECT_EQ(sent(ip4(46U << 2U | 2U)), ip4(1U << 2U | 3U).bytes());
+    EXPECT_EQ(sent(ip6(46U << 2U | 1U)), ip6(1U << 2U | 3U).bytes());
+    EXPECT_EQ(sent(ip4(1U << 2U | 2U)), ip4(1U << 2U | 3U).bytes()) << "the code point is low already";
+    EXPECT_EQ(sent(ip4(46U << 2U)), ip4(1U << 2U).bytes()) << "not capable";
+}
+
 } // namespace
 } // namespace spillway::prog

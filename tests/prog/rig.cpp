@@ -121,11 +121,13 @@ spillway_flow_key key_of(const std::string &text, std::uint32_t port) {
 
 /// The kernel takes longer to verify the programs than a test lasts.
 struct Loaded {
-    explicit Loaded(Source source)
+    Loaded(Source source, Table table)
         : paths(new_instance()), lock(must(lock_instance(paths))),
           programs(must(Programs::load(paths, {.kernel_read = source == Source::kernel,
                                                .ethertype = SPILLWAY_CIP_ETHERTYPE,
-                                               .flow_capacity = 16384}))),
+                                               .flow_capacity = 16384,
+                                               .table_full = table == Table::full,
+                                               .vxlan_ports = {SPILLWAY_VXLAN_PORT}}))),
           maps(must(Maps::open(paths))), filter(bpf_obj_get((paths.maps / "filter").c_str())) {}
     ~Loaded() { remove_pins(paths.root); }
     Loaded(const Loaded &) = delete;
@@ -153,18 +155,19 @@ struct Loaded {
 
 namespace {
 
-Loaded &loaded(Source source) {
+Loaded &loaded(Source source, Table table) {
     if (::geteuid() != 0)
         fail_with("tests of the BPF programs load them into the kernel: run as root");
     must(ensure_bpffs());
-    static std::map<Source, Loaded> all;
-    return all.try_emplace(source, source).first->second;
+    static std::map<std::pair<Source, Table>, Loaded> all;
+    return all.try_emplace({source, table}, source, table).first->second;
 }
 
 } // namespace
 
-Rig::Rig(Source source)
-    : source_(source), loaded_(loaded(source)), maps_(&loaded_.maps), ring_(nullptr, ring_buffer__free) {
+Rig::Rig(Source source, Table table)
+    : source_(source), loaded_(loaded(source, table)), maps_(&loaded_.maps),
+      ring_(nullptr, ring_buffer__free) {
     make_ports();
     netlink_ = must(Netlink::open());
     loaded_.empty();
@@ -241,6 +244,7 @@ void Rig::fill_maps() {
     set.life_ns = hour;
     set.window_ns = now / 3 * 2; // window 1, and far from its ends
     set.quota = 16384;
+    set.unmarked_quota = 12288;
     set.heartbeat_ns = now;
 
     spillway_port &mine = port();
@@ -419,10 +423,12 @@ std::optional<spillway_upstream> Rig::upstream(const spillway_flow_key &key) con
     return node;
 }
 
-std::vector<spillway_event> Rig::events() {
+std::vector<spillway_event> Rig::events(std::optional<spillway_event_type> type) {
     events_.clear();
     if (const int error = ring_buffer__consume(ring_.get()); error < 0)
         fail_with("read events", -error);
+    if (type)
+        std::erase_if(events_, [type](const spillway_event &event) { return event.type != *type; });
     return events_;
 }
 

@@ -8,7 +8,7 @@
 ///     EXPECT_EQ(out.priority, isolation);
 ///
 /// The programs hang on no port: what a test sends is seen by none of them. The rigs of a process share
-/// programs and maps, which each finds empty: there is one at a time of either source. The namespace is that
+/// programs and maps, which each finds empty: there is one at a time of either kind. The namespace is that
 /// of the calling thread, and is gone with it. What cannot be made throws std::runtime_error. Needs root.
 #pragma once
 
@@ -47,6 +47,9 @@ inline constexpr std::uint32_t high_waterline = 20000;
 /// Who reads the queues: the TC program in the kernel's structures, or the test, in the place of the agent.
 enum class Source { kernel, poll };
 
+/// Flows that have an entry.
+enum class Table { congested, full };
+
 /// What the kernel knows of a packet besides its bytes.
 struct Skb {
     std::uint32_t priority = 0;
@@ -67,7 +70,7 @@ class Rig {
   public:
     /// Two queues with the waterlines above and probability 1; the guard is off, nothing is stale, windows
     /// are so long that none ends during a test; the port takes CIPs for 02:00:00:00:00:02.
-    explicit Rig(Source source);
+    explicit Rig(Source source, Table table = Table::congested);
     Rig(const Rig &) = delete;
     Rig &operator=(const Rig &) = delete;
 
@@ -107,8 +110,8 @@ class Rig {
     [[nodiscard]] std::size_t flows() const;                                ///< how many there are
     [[nodiscard]] std::optional<spillway_upstream> upstream(const spillway_flow_key &key) const;
 
-    /// Events since the last call.
-    std::vector<spillway_event> events();
+    /// Events since the last call; those of one type, if one is given.
+    std::vector<spillway_event> events(std::optional<spillway_event_type> type = {});
     /// A counter of the rig's port, or of `ifindex`.
     [[nodiscard]] std::uint64_t counter(spillway_counter counter,
                                         std::optional<std::uint32_t> ifindex = {}) const;

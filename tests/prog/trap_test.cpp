@@ -86,12 +86,42 @@ TEST_P(Trap, EveryDescribedFlowIsRead) {
                       Extension{} / Tcp{.options = Bytes(40, 1)},
                   "tcp [fd00::1]:5000 [fd00::2]:6000"},
              Case{frame(IPv6{.next_header = 58}), "icmpv6 fd00::1 fd00::2"},
+             Case{frame(IPv4{.src = "10.9.0.1"}) / Udp{.dport = SPILLWAY_VXLAN_PORT} / Vxlan{} / Ethernet{} /
+                      IPv4{} / Udp{},
+                  "udp 10.0.0.1:5000 10.0.0.2:6000 vni 7"},
+             Case{frame(IPv6{}) / Extension{} / Udp{.dport = SPILLWAY_VXLAN_PORT} / Vxlan{} / Ethernet{} /
+                      Vlan{} / Vlan{} / IPv6{} / Extension{} / Tcp{.options = Bytes(40, 1)},
+                  "tcp [fd00::1]:5000 [fd00::2]:6000 vni 7"},
+             Case{frame(IPv4{}) / Udp{.dport = SPILLWAY_VXLAN_PORT} / Vxlan{.flags = 0} / Ethernet{} /
+                      IPv4{} / Udp{},
+                  "udp 10.0.0.1:5000 10.0.0.2:4789"},
          }) {
         SCOPED_TRACE(one.flow);
         EXPECT_TRUE(taken(one.packet));
         const auto events = rig.events();
         ASSERT_EQ(events.size(), 1U);
         const spillway_flow_key key = key_of(one.flow, rig.ifindex());
+        EXPECT_EQ(std::memcmp(&events[0].key, &key, sizeof(key)), 0);
+    }
+}
+
+/// R2c: the descriptor form, with what only it can say.
+TEST_P(Trap, DescriptorIsHandedToTheAgent) {
+    for (const spillway_cip_type type : {SPILLWAY_CIP_ISOLATE, SPILLWAY_CIP_RESTORE}) {
+        const spillway_cip cip{.key = key_of("tcp [fd00::1]:5000 [fd00::2]:6000 vni 16777215"),
+                               .type = type,
+                               .lifetime_ms = 4711,
+                               .sequence = 1};
+        Bytes content(SPILLWAY_CIP_PAYLOAD_MAX);
+        content.resize(spillway_descriptor_write(&cip, content.data()));
+        EXPECT_TRUE(taken(frame(Raw{.content = content}).bytes()));
+        const auto events = rig.events();
+        ASSERT_EQ(events.size(), 1U);
+        EXPECT_EQ(events[0].type, SPILLWAY_EVENT_CIP_RECEIVED);
+        EXPECT_EQ(events[0].cip_type, std::uint32_t{type});
+        EXPECT_EQ(events[0].lifetime_ms, 4711);
+        spillway_flow_key key = cip.key;
+        key.port = rig.ifindex();
         EXPECT_EQ(std::memcmp(&events[0].key, &key, sizeof(key)), 0);
     }
 }
@@ -176,15 +206,39 @@ TEST_P(Trap, MalformedOnesAreTakenAndCounted) {
     for (int i = 0; i <= SPILLWAY_EXTENSIONS_MAX; i++)
         chain = chain / Extension{};
     Packet long_chain = frame(IPv6{}) / Extension{.extra = 200};
-    Bytes descriptor(52);
-    descriptor[0] = SPILLWAY_CIP_DESCRIPTOR;
+    const auto descriptor = [](std::size_t at, std::uint8_t value) {
+        Bytes content(52);
+        content[0] = SPILLWAY_CIP_DESCRIPTOR;
+        content[1] = SPILLWAY_CIP_ISOLATE;
+        content[2] = 4;
+        content[3] = 17;
+        content[at] = value;
+        return frame(Raw{.content = content}).bytes();
+    };
+    const auto tunnel = frame(IPv4{}) / Udp{.dport = SPILLWAY_VXLAN_PORT} / Vxlan{} / Ethernet{};
     for (const Case &one : {
              Case{"half an IPv4 header", frame(Raw{.content = Bytes(10, 0x45)}).bytes(),
                   SPILLWAY_REJECTED_TOO_SHORT},
              Case{"half an IPv6 header", frame(Raw{.content = Bytes(39, 0x60)}).bytes(),
                   SPILLWAY_REJECTED_TOO_SHORT},
              Case{"no transport header", frame(IPv4{.protocol = 17}).bytes(), SPILLWAY_REJECTED_TOO_SHORT},
-             Case{"the descriptor form", padded(frame(Raw{.content = descriptor}).bytes()),
+             Case{"a descriptor of type 3", descriptor(1, 3), SPILLWAY_REJECTED_BAD_TYPE},
+             Case{"a descriptor of family 5", descriptor(2, 5), SPILLWAY_REJECTED_BAD_FAMILY},
+             Case{"a descriptor with flag 8", descriptor(5, 8), SPILLWAY_REJECTED_BAD_FLAGS},
+             Case{"a descriptor with ports and without their flag", descriptor(12, 1),
+                  SPILLWAY_REJECTED_BAD_FLAGS},
+             Case{"a descriptor with a fifth address byte", descriptor(20, 1), SPILLWAY_REJECTED_BAD_HEADER},
+             Case{
+                 "VXLAN in VXLAN",
+                 (tunnel / IPv4{} / Udp{.dport = SPILLWAY_VXLAN_PORT} / Vxlan{} / Ethernet{} / IPv4{} / Udp{})
+                     .bytes(),
+                 SPILLWAY_REJECTED_NESTED_TUNNEL},
+             Case{"ARP in VXLAN",
+                  (tunnel / Raw{.content = Bytes(28), .name_ = {.ethertype = 0x0806}}).bytes(),
+                  SPILLWAY_REJECTED_NOT_IP},
+             Case{"three tags in VXLAN", (tunnel / Vlan{} / Vlan{} / Vlan{} / IPv4{} / Udp{}).bytes(),
+                  SPILLWAY_REJECTED_TOO_MANY_TAGS},
+             Case{"IPv4 of another version in VXLAN", (tunnel / IPv4{.version = 5} / Udp{}).bytes(),
                   SPILLWAY_REJECTED_BAD_VERSION},
              Case{"IHL 0", padded((frame(IPv4{.header_words = 0}) / Udp{}).bytes()),
                   SPILLWAY_REJECTED_BAD_HEADER},
@@ -211,7 +265,7 @@ TEST_P(Trap, MalformedOnesAreTakenAndCounted) {
         EXPECT_EQ(rig.counter(one.counter), before + 1);
         EXPECT_EQ(rig.counter(SPILLWAY_CIP_RECEIVED), received + 1);
     }
-    EXPECT_TRUE(rig.events().empty());
+    EXPECT_EQ(rig.events(SPILLWAY_EVENT_CIP_REJECTED).size(), std::size_t{SPILLWAY_TOLD_MAX});
 }
 
 /// Cut at every length: a CIP that is complete is read, else it is too short; what has no payload is
@@ -231,7 +285,7 @@ TEST_P(Trap, CutOnesAreTooShort) {
             EXPECT_EQ(taken(cut), seen) << size;
             EXPECT_EQ(rig.counter(SPILLWAY_REJECTED_TOO_SHORT) - before, seen && size < needs ? 1 : 0)
                 << size;
-            EXPECT_EQ(rig.events().size(), size < needs ? 0U : 1U) << size;
+            EXPECT_EQ(rig.events(SPILLWAY_EVENT_CIP_RECEIVED).size(), size < needs ? 0U : 1U) << size;
         }
     }
 }
@@ -240,7 +294,10 @@ TEST_P(Trap, PortThatDoesNotAcceptCountsSo) {
     rig.port().flags &= static_cast<__u16>(~SPILLWAY_PORT_ACCEPT_CIP);
     EXPECT_TRUE(taken(cip()));
     EXPECT_EQ(rig.counter(SPILLWAY_REJECTED_NOT_ACCEPTED), 1U);
-    EXPECT_TRUE(rig.events().empty());
+    const auto events = rig.events();
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0].type, SPILLWAY_EVENT_CIP_REJECTED);
+    EXPECT_EQ(events[0].reason, SPILLWAY_NOT_ACCEPTED);
 }
 
 TEST_P(Trap, NoMoreInASecondThanThePortTakes) {
@@ -257,7 +314,7 @@ TEST_P(Trap, NoMoreInASecondThanThePortTakes) {
         for (int i = 0; i < 8; i++)
             EXPECT_TRUE(taken(bytes));
         limited = rig.counter(SPILLWAY_REJECTED_RATE_LIMITED) - before;
-        accepted = rig.events().size();
+        accepted = rig.events(SPILLWAY_EVENT_CIP_RECEIVED).size();
     } while (now_ns() >> 30U != second);
     EXPECT_EQ(accepted, 5U);
     EXPECT_EQ(limited, 3U);

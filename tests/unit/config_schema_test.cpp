@@ -134,7 +134,8 @@ json written_out(const json &rule) {
     for (const auto &[key, inner] : rule.at("properties").items()) {
         if (inner.contains("default"))
             document[key] = inner["default"];
-        else if (has_type(inner, "object") && key != "waterline" && key != "rewrite") // these mean something
+        else if (has_type(inner, "object") && key != "waterline" && key != "rewrite" &&
+                 key != "match") // these mean something
             document[key] = written_out(inner);
     }
     return document;

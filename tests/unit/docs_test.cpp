@@ -55,10 +55,10 @@ std::string entry(const std::string &page, const std::string &key) {
     return page.substr(begin, end - begin);
 }
 
-/// A value as the page writes it; lists are empty by default.
+/// A value as the page writes it: a list by its members.
 std::string written(const json &value) {
     if (value.is_array())
-        return "none";
+        return value.empty() ? "none" : written(value[0]);
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 

@@ -32,7 +32,8 @@ struct Parsed {
 
 Parsed parse(const std::uint8_t *begin, const std::uint8_t *end, int tags) {
     Parsed parsed;
-    parsed.reason = spillway_parse_frame(begin, end, tags, &parsed.key, &parsed.layout);
+    const spillway_tunnels tunnels{.vxlan_ports = {SPILLWAY_VXLAN_PORT, 8472, 0, 0}};
+    parsed.reason = spillway_parse_frame(begin, end, tags, &tunnels, &parsed.key, &parsed.layout);
     return parsed;
 }
 
@@ -73,6 +74,12 @@ Packet chain(int extensions) {
     for (int i = 0; i < extensions; i++)
         packet = packet / Extension{.kind = i == 0 ? hop_by_hop : destination};
     return packet / Udp{} / zeros(8);
+}
+
+/// Up to the inner Ethernet header.
+Packet in_tunnel(const Vxlan &vxlan = {}, std::uint16_t port = 4789) {
+    return Ethernet{} / IPv4{.src = "10.9.0.1", .dst = "10.9.0.2"} / Udp{.sport = 40000, .dport = port} /
+           vxlan / Ethernet{};
 }
 
 std::vector<Sample> samples() {
@@ -156,6 +163,48 @@ std::vector<Sample> samples() {
         {"a tag in metadata and two here", Ethernet{} / Vlan{} / Vlan{} / IPv4{} / Udp{}, nullptr,
          SPILLWAY_TOO_MANY_TAGS, 0, 0, 1},
         {"tagged ARP", Ethernet{} / Vlan{.type = 0x0806} / zeros(28), nullptr, SPILLWAY_NOT_IP},
+        // VXLAN
+        {"VXLAN", in_tunnel() / IPv4{} / Udp{} / zeros(8), "udp 10.0.0.1:5000 10.0.0.2:6000 vni 7",
+         SPILLWAY_OK, 14, 14 + 20 + 8 + 8 + 14 + 20 + 8},
+        {"on another port of the configuration", in_tunnel({}, 8472) / IPv4{} / Udp{},
+         "udp 10.0.0.1:5000 10.0.0.2:6000 vni 7", SPILLWAY_OK, 14, 92},
+        {"on a port that is none", in_tunnel({}, 4790) / IPv4{} / Udp{}, "udp 10.9.0.1:40000 10.9.0.2:4790",
+         SPILLWAY_OK, 14, 42},
+        {"VNI 0", in_tunnel({.vni = 0}) / IPv4{} / Tcp{}, "tcp 10.0.0.1:5000 10.0.0.2:6000 vni 0",
+         SPILLWAY_OK, 14, 104},
+        {"largest VNI, tagged inside and outside",
+         Ethernet{} / Vlan{} / IPv6{} / Udp{.dport = 4789} / Vxlan{.vni = 0xffffff} / Ethernet{} / Vlan{} /
+             Vlan{} / IPv6{} / Extension{} / Tcp{.options = Bytes(12, 1)},
+         "tcp [fd00::1]:5000 [fd00::2]:6000 vni 16777215", SPILLWAY_OK, 18,
+         18 + 40 + 8 + 8 + 14 + 8 + 40 + 8 + 32},
+        {"ICMP inside", in_tunnel() / IPv4{} / Icmp{} / zeros(8), "icmp 10.0.0.1 10.0.0.2 vni 7", SPILLWAY_OK,
+         14, 84},
+        {"a fragment inside", in_tunnel() / IPv4{.more_fragments = true} / Udp{} / zeros(8),
+         "udp 10.0.0.1 10.0.0.2 vni 7", SPILLWAY_OK, 14, 84},
+        {"a fragment outside",
+         Ethernet{} / IPv4{.more_fragments = true} / Udp{.dport = 4789} / Vxlan{} / Ethernet{} / IPv4{} /
+             Udp{},
+         "udp 10.0.0.1 10.0.0.2", SPILLWAY_OK, 14, 34},
+        {"without the flag", in_tunnel({.flags = 0}) / IPv4{} / Udp{}, "udp 10.9.0.1:40000 10.9.0.2:4789",
+         SPILLWAY_OK, 14, 50},
+        {"with more flags (group policy)", in_tunnel({.flags = 0x88}) / IPv4{} / Udp{},
+         "udp 10.9.0.1:40000 10.9.0.2:4789", SPILLWAY_OK, 14, 50},
+        {"with reserved bits", in_tunnel({.reserved = 1}) / IPv4{} / Udp{},
+         "udp 10.9.0.1:40000 10.9.0.2:4789", SPILLWAY_OK, 14, 50},
+        {"with the last reserved byte", in_tunnel({.reserved_2 = 1}) / IPv4{} / Udp{},
+         "udp 10.9.0.1:40000 10.9.0.2:4789", SPILLWAY_OK, 14, 50},
+        {"a datagram too short for VXLAN", Ethernet{} / IPv4{} / Udp{.dport = 4789} / zeros(7),
+         "udp 10.0.0.1:5000 10.0.0.2:4789", SPILLWAY_OK, 14, 42},
+        {"VXLAN in VXLAN", in_tunnel() / IPv4{} / Udp{.dport = 4789} / Vxlan{} / Ethernet{} / IPv4{} / Udp{},
+         nullptr, SPILLWAY_NESTED_TUNNEL},
+        {"ARP inside", in_tunnel() / Raw{.content = Bytes(28), .name_ = {.ethertype = 0x0806}}, nullptr,
+         SPILLWAY_NOT_IP},
+        {"three tags inside", in_tunnel() / Vlan{} / Vlan{} / Vlan{} / IPv4{} / Udp{}, nullptr,
+         SPILLWAY_TOO_MANY_TAGS},
+        {"IHL 4 inside", in_tunnel() / IPv4{.header_words = 4} / Udp{}, nullptr, SPILLWAY_BAD_HEADER},
+        // RoCEv2 is a flow like others (R11)
+        {"RoCEv2", Ethernet{} / IPv4{} / Udp{.sport = 49152, .dport = 4791} / zeros(16),
+         "udp 10.0.0.1:49152 10.0.0.2:4791", SPILLWAY_OK, 14, 42},
         // Other
         {"ARP", Ethernet{.type = 0x0806} / zeros(46), nullptr, SPILLWAY_NOT_IP},
         {"length field (LLC)", Ethernet{.type = 46} / zeros(46), nullptr, SPILLWAY_NOT_IP},
@@ -232,10 +281,11 @@ TEST(FlowKey, AnyBytesAreReadWithinTheirBounds) {
                 continue;
             EXPECT_TRUE(parsed.key.family == 4 || parsed.key.family == 6);
             EXPECT_EQ(parsed.key.port, 0U);
-            EXPECT_EQ(parsed.key.vni, 0U);
+            EXPECT_TRUE(parsed.key.vni == 0 || (parsed.key.flags & SPILLWAY_KEY_VNI) != 0);
+            EXPECT_LE(parsed.key.vni, SPILLWAY_VNI_MAX);
             EXPECT_LE(parsed.layout.network, 22U);
             EXPECT_GE(parsed.layout.end, parsed.layout.network + 20);
-            EXPECT_EQ(parsed.key.flags, parsed.key.flags & SPILLWAY_KEY_PORTS);
+            EXPECT_EQ(parsed.key.flags, parsed.key.flags & (SPILLWAY_KEY_PORTS | SPILLWAY_KEY_VNI));
         }
 }
 
@@ -248,6 +298,16 @@ TEST(FlowKey, FragmentsOfADatagramShareOneKey) {
     };
     EXPECT_TRUE(same(key(first), key(later)));
     EXPECT_FALSE(same(key(first), key(whole)));
+}
+
+/// Tenants may use the same addresses.
+TEST(FlowKey, TwoTenantsWithTheSameFiveTupleAreTwoFlows) {
+    const auto key = [](std::uint32_t vni) {
+        const Bytes bytes = (in_tunnel({.vni = vni}) / IPv4{} / Udp{}).bytes();
+        return parse(bytes.data(), bytes.data() + bytes.size(), 0).key;
+    };
+    EXPECT_TRUE(same(key(7), key(7)));
+    EXPECT_FALSE(same(key(7), key(8)));
 }
 
 /// Keys that differ in one field, counted up as addresses and ports are in practice.

@@ -96,6 +96,8 @@ TEST(FlowText, RoundTrip) {
              "icmpv6 fe80::1 ff02::1",
              "udp fd00::1 fd00::2",
              "253 255.255.255.255 0.0.0.0",
+             "udp 10.0.0.1:5000 10.0.0.2:6000 vni 0",
+             "icmpv6 fd00::1 fd00::2 vni 16777215",
          }) {
         const auto key = parse({text});
         ASSERT_TRUE(key) << text << ": " << key.error().text();
@@ -129,8 +131,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{{"udp"}, "'udp' is not three words"},
                     Refusal{{"udp", "10.0.0.1:1"}, "'udp 10.0.0.1:1' is not three words"},
                     Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "more"}, "more' is not three words"},
-                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "7"},
-                            "VXLAN flows are not supported by this version"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni"}, "vni' is not three words"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "7", "8"}, "8' is not three words"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vno", "7"}, "7' is not three words"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "16777216"},
+                            "'16777216' is not a VNI"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "-1"}, "'-1' is not a VNI"},
+                    Refusal{{"udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "7x"}, "'7x' is not a VNI"},
                     Refusal{{"UDP", "10.0.0.1:1", "10.0.0.2:2"}, "'UDP' is not a protocol"},
                     Refusal{{"256", "10.0.0.1", "10.0.0.2"}, "'256' is not a protocol"},
                     Refusal{{"-1", "10.0.0.1", "10.0.0.2"}, "'-1' is not a protocol"},

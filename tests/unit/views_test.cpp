@@ -115,14 +115,14 @@ TEST(StatusView, JsonOfAServedAndAnAbsentPort) {
         R"({"name":"eth1","ifindex":7,"waiting":null,"xdp":"native","tc":"tcx","source":"poll","degraded":[],)"
         R"("queues":[{"class":"1:10","isolate_class":["1:20"],"backlog":{"bytes":301000,"packets":201},)"
         R"("waterline":{"low":50000,"high":200000,"probability":0.1,"unit":"bytes"},"level":"above",)"
-        R"("marked_total":2,"restored_total":1}],"rewrite":null,)"
+        R"("marked_total":2,"restored_total":1,"suspect_total":0,"would_mark_total":0}],"rewrite":null,)"
         R"("cip":{"sent":3,"received":0,"accepted":0,"rejected":{"too_short":4,"bad_version":0,"bad_header":0,)"
-        R"("too_many_extensions":0,"not_accepted":0,"rate_limited":0,"table_full":0,"quota":0}}},)"
+        R"("too_many_extensions":0,"not_ip":0,"too_many_tags":0,"nested_tunnel":0,"bad_type":0,"bad_family":0,"bad_flags":0,"not_accepted":0,"rate_limited":0,"table_full":0,"quota":0}}},)"
         R"({"name":"eth2","ifindex":null,"waiting":"no_port","xdp":"off","tc":"off","source":null,"degraded":[],)"
         R"("queues":[],"rewrite":null,"cip":{"sent":0,"received":0,"accepted":0,"rejected":{"too_short":0,"bad_version":0,)"
-        R"("bad_header":0,"too_many_extensions":0,"not_accepted":0,"rate_limited":0,"table_full":0,"quota":0}}}],)"
+        R"("bad_header":0,"too_many_extensions":0,"not_ip":0,"too_many_tags":0,"nested_tunnel":0,"bad_type":0,"bad_family":0,"bad_flags":0,"not_accepted":0,"rate_limited":0,"table_full":0,"quota":0}}}],)"
         R"("flows":{"congested":1,"entries":1,"capacity":65536},)"
-        R"("lost":{"events":11,"table_full":0,"cip_rate":0,"cip_send":0,"no_upstream":0,"suspects":0,"parse":0}})"
+        R"("lost":{"events":11,"table_full":0,"cip_rate":0,"cip_send":0,"no_upstream":0,"suspects":0,"parse":0,"entries":0}})"
         "\n");
 }
 
@@ -130,7 +130,7 @@ TEST(StatusView, TextOfTheSame) {
     EXPECT_EQ(status_text(status_view(one_port())),
               R"(instance  lab, isolate
 agent     running, pid 4711, version 1.2.3
-flows     1 congested, room for 65536
+flows     1 congested, 1 in a table of 65536
 lost      events 11
 rejected  eth1: too_short 4
 
@@ -149,12 +149,12 @@ TEST(StatusView, ShowsWhatIsRewritten) {
     snapshot.ports[eth1].rewrite_pcp = 0;
     snapshot.ports[eth1].rewrite_dscp = 8;
     EXPECT_THAT(status_json(status_view(snapshot)),
-                HasSubstr(R"("rewrite":{"pcp":0,"dscp":8,"tag_untagged":false})"));
+                HasSubstr(R"("rewrite":{"pcp":0,"dscp":8,"ecn":false,"tag_untagged":false})"));
     EXPECT_THAT(status_text(status_view(snapshot)), HasSubstr("1:20 pcp 0 dscp 8"));
     snapshot.ports[eth1].flags = SPILLWAY_PORT_REWRITE_PCP | SPILLWAY_PORT_TAG_UNTAGGED;
     snapshot.ports[eth1].rewrite_pcp = 1;
     EXPECT_THAT(status_json(status_view(snapshot)),
-                HasSubstr(R"("rewrite":{"pcp":1,"dscp":null,"tag_untagged":true})"));
+                HasSubstr(R"("rewrite":{"pcp":1,"dscp":null,"ecn":false,"tag_untagged":true})"));
     EXPECT_THAT(status_text(status_view(snapshot)), HasSubstr("1:20 tag+pcp 1"));
 }
 
