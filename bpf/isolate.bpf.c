@@ -226,9 +226,16 @@ static __always_inline void reconsider(const struct packet *packet, struct spill
     flow->window_bytes = 0;
 }
 
-/* Steps the flow's mark, with a packet of it at hand. Returns false when the flow was released. */
-static __always_inline bool step(struct __sk_buff *skb, const struct packet *packet,
-                                 struct spillway_flow *flow, __u32 isolation) {
+/* What becomes of a packet of a marked flow. */
+enum passage {
+    PASSES,   /* the flow was released: an ordinary packet */
+    ISOLATED, /* below */
+    DROPPED,
+};
+
+/* Steps the flow's mark, with a packet of it at hand. */
+static __always_inline enum passage step(struct __sk_buff *skb, const struct packet *packet,
+                                         struct spillway_flow *flow, __u32 isolation) {
     struct spillway_queue *queue = packet->queue;
     struct spillway_leaf *leaf = &queue->isolation[isolation];
     const __u64 now = bpf_ktime_get_ns();
@@ -249,26 +256,31 @@ static __always_inline bool step(struct __sk_buff *skb, const struct packet *pac
     if (step_mark(&packet->key, flow, &times, gone, now)) {
         flow->queue = packet->queue_index;
         release_mark(packet->set, &packet->key, flow, now);
-        return false;
+        return PASSES;
+    }
+    if (spillway_hands_over(flow, packet->set->window_ns, now)) {
+        count(packet->port->ifindex, SPILLWAY_LOST_HANDOVER, 1);
+        return DROPPED;
     }
     flow->last_seen_ns = now;
     flow->drain_position = reading.backlog_bytes + reading.sent_bytes + skb->wire_len;
     flow->drain_base = reading.sent_bytes;
     flow->drain_generation = known && flow->state == SPILLWAY_STATE_DRAINING ? leaf->generation : 0;
-    return true;
+    return ISOLATED;
 }
 
-/* A packet of a marked flow. Returns false when the flow was released and the packet is an ordinary one. */
-static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *packet,
-                                        struct spillway_flow *flow) {
+/* A packet of a marked flow. */
+static __always_inline enum passage pass_marked(struct __sk_buff *skb, struct packet *packet,
+                                                struct spillway_flow *flow) {
     struct spillway_queue *queue = packet->queue;
     const __u32 isolation = isolation_of(packet);
     const __u64 jiffies = bpf_jiffies64();
     /* Clock and leaf cost as much as all the rest: they are read once a jiffy, and for each packet of a
      * draining flow, whose release depends on its last packet. */
     if (flow->last_seen_jiffies != jiffies || flow->state != SPILLWAY_STATE_ISOLATED) {
-        if (!step(skb, packet, flow, isolation))
-            return false;
+        const enum passage passage = step(skb, packet, flow, isolation);
+        if (passage != ISOLATED)
+            return passage;
         flow->last_seen_jiffies = jiffies;
     }
     if (packet->above_low)
@@ -280,7 +292,7 @@ static __always_inline bool pass_marked(struct __sk_buff *skb, struct packet *pa
     __sync_fetch_and_add(&flow->bytes, skb->wire_len);
     flow->window_bytes = spillway_saturated(flow->window_bytes, skb->wire_len);
     isolate(skb, packet, isolation);
-    return true;
+    return ISOLATED;
 }
 
 /* A packet of a flow without a mark, where every flow has an entry (R5). */
@@ -443,8 +455,11 @@ int spillway_isolate(struct __sk_buff *skb) {
     /* Only the guard and a choice of isolation classes ask for it. */
     packet.hash = packet.above_low || packet.queue->isolation_count > 1 ? spillway_hash(&packet.key) : 0;
     if (flow && flow->mark == SPILLWAY_MARK_CONGESTED) {
-        if (packet.set->observe || pass_marked(skb, &packet, flow))
+        if (packet.set->observe)
             return TC_ACT_UNSPEC;
+        const enum passage passage = pass_marked(skb, &packet, flow);
+        if (passage != PASSES)
+            return passage == DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
     } else if (table_full) {
         pass_unmarked(skb, &packet, flow);
     }

@@ -48,6 +48,7 @@ constexpr auto lost_names = std::to_array<CounterName>({
     {SPILLWAY_LOST_SUSPECTS, "suspects"},
     {SPILLWAY_LOST_PARSE, "parse"},
     {SPILLWAY_LOST_ENTRIES, "entries"},
+    {SPILLWAY_LOST_HANDOVER, "handover"},
 });
 
 struct DegradedName {

@@ -13,7 +13,7 @@ Result<FlowEntries> Sweeper::sweep() {
     const std::uint64_t gen = observe(settings.gen);
     const bool full = observe(settings.table_full) != 0;
     const bool clear = full && ++turns_ % clear_turns == 0;
-    if (gen == observe(settings.swept) && !clear && !leftovers_)
+    if (gen == observe(settings.swept) && !clear && (full || !leftovers_))
         return FlowEntries{};
     auto flows = maps_.read_flows();
     if (!flows)
@@ -34,7 +34,7 @@ Result<FlowEntries> Sweeper::sweep() {
         if (unmarked && !expired) {
             by_port[key.port].all++;
             by_port[key.port].unmarked++;
-            leftovers_ = !full;
+            leftovers_ = true;
             continue;
         }
         const auto result = maps_.step(key);

@@ -277,9 +277,10 @@ enum spillway_counter {
     SPILLWAY_LOST_CIP_SEND = 35, /* the kernel refused a CIP */
     SPILLWAY_LOST_NO_UPSTREAM = 36, /* a forwarded flow's upstream node was not found, or there was no room */
     SPILLWAY_LOST_SUSPECTS =
-        38,                     /* a packet the guard could not add up: heavier flows hold its flow's slots */
-    SPILLWAY_LOST_PARSE = 37,   /* an IP packet of a congested queue that could not be read */
-    SPILLWAY_LOST_ENTRIES = 39, /* table full: an unmarked flow found no room in `flows` */
+        38,                   /* a packet the guard could not add up: heavier flows hold its flow's slots */
+    SPILLWAY_LOST_PARSE = 37, /* an IP packet of a congested queue that could not be read */
+    SPILLWAY_LOST_HANDOVER = 40, /* a packet dropped so that its flow can get its priority back, see mark.h */
+    SPILLWAY_LOST_ENTRIES = 39,  /* table full: an unmarked flow found no room in `flows` */
 };
 
 /* The counter of a reason why a CIP was refused. */

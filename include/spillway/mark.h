@@ -19,6 +19,7 @@
 #define SPILLWAY_MARK_H
 
 #include "base.h"
+#include "guard.h"
 
 enum spillway_mark {
     SPILLWAY_MARK_NONE = 0,
@@ -181,6 +182,22 @@ SPILLWAY_INLINE int spillway_mark_step(struct spillway_flow *flow, const struct 
         return 1;
     return drained == SPILLWAY_DRAINED_UNKNOWN &&
            spillway_since(now_ns, flow->ended_ns) >= (__s64)times->clear_ns;
+}
+
+/* May a packet of a draining flow be dropped, so that none of the flow waits any longer? Only of a flow that
+ * was light (B10): while the congestion lasts, what waits in its isolation queue takes longer to leave than
+ * its next packet to come, and it would drain for as long as it goes on. It gets two windows to drain by
+ * itself; then its packets are let go for three at most, once, and none is reordered (B3). */
+SPILLWAY_INLINE int spillway_hands_over(struct spillway_flow *flow, __u64 window_ns, __u64 now_ns) {
+    if (flow->state != SPILLWAY_STATE_DRAINING || flow->light_windows < SPILLWAY_LIGHT_WINDOWS)
+        return 0;
+    const __s64 draining = spillway_since(now_ns, flow->ended_ns);
+    if (draining < (__s64)(2 * window_ns))
+        return 0;
+    if (draining < (__s64)(5 * window_ns))
+        return 1;
+    flow->light_windows = 0; /* the isolation queue does not move */
+    return 0;
 }
 
 #endif

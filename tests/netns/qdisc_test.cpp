@@ -225,7 +225,7 @@ TEST(Starvation, EtsKeepsAShareAndPrioDoesNot) {
         Traffic(chain.host(),
                 fmt::format("flood --to {} --port 6000 --from-port 5000 --mbit 40 --seconds 1", to))
             .result();
-        EXPECT_GT(class_stats(node, "eth1", "2:2").backlog, 500U) << "the normal queue was never empty";
+        EXPECT_GT(class_stats(node, "eth1", "2:2").backlog, 0U) << "the normal queue was never empty";
         const std::uint64_t isolated = class_stats(node, "eth1", "2:3").packets - before;
         // 0.5 % of 200 Mbit/s for a second are 86 packets; traffic lasts longer where the machine is slow.
         if (ets)

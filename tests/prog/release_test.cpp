@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <linux/pkt_cls.h>
+
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -510,6 +512,24 @@ TEST_F(Reconsider, OtherReasonsHold) {
 TEST_F(Reconsider, WithoutTheGuardThereIsNoShare) {
     rig.settings().guard = 0;
     EXPECT_TRUE(isolated());
+}
+
+// What waits keeps it from draining: its packets are let go until it has drained.
+TEST_F(Reconsider, LightFlowThatCannotDrainIsHandedOver) {
+    rig.leaf(isolation).drained_before_ns = 1;
+    flow.state = SPILLWAY_STATE_DRAINING;
+    flow.local_until_ns = 0;
+    flow.light_windows = SPILLWAY_LIGHT_WINDOWS;
+    flow.window = 10;
+    flow.ended_ns = now_ns() - 3 * rig.settings().window_ns;
+    flow.last_seen_ns = flow.ended_ns;
+    rig.put(key, flow);
+    EXPECT_EQ(rig.isolate(packet_of_flow).verdict, TC_ACT_SHOT);
+    EXPECT_EQ(rig.counter(SPILLWAY_LOST_HANDOVER), 1U);
+    EXPECT_EQ(rig.flow(key)->last_seen_ns, flow.last_seen_ns) << "nothing of it went to the queue";
+    rig.leaf(isolation).drained_before_ns = now_ns();
+    EXPECT_EQ(rig.isolate(packet_of_flow).verdict, TC_ACT_UNSPEC);
+    EXPECT_FALSE(there());
 }
 
 TEST_F(Reconsider, IsolatedFlowsAreAmongTheHeaviest) {

@@ -299,4 +299,24 @@ TEST_F(Mark, TimeAllowsForTheJiffyInWhichTheLastPacketCame) {
     EXPECT_TRUE(spillway_drained_by_time(&flow, t0 + slack + SPILLWAY_ENQUEUE_SLACK_NS + 1));
 }
 
+/// Packets of a light flow that cannot drain are let go for a while, once.
+TEST(HandOver, OnlyOfALightFlowAfterTwoWindowsForThree) {
+    constexpr std::uint64_t window = 100;
+    spillway_flow flow{};
+    flow.state = SPILLWAY_STATE_DRAINING;
+    flow.ended_ns = 1000;
+    const auto hands_over = [&](std::uint64_t now) { return spillway_hands_over(&flow, window, now) != 0; };
+    EXPECT_FALSE(hands_over(1300)) << "it was heavy";
+    flow.light_windows = SPILLWAY_LIGHT_WINDOWS;
+    EXPECT_FALSE(hands_over(900)) << "another CPU's clock";
+    EXPECT_FALSE(hands_over(1199));
+    EXPECT_TRUE(hands_over(1200));
+    EXPECT_TRUE(hands_over(1499));
+    EXPECT_FALSE(hands_over(1500));
+    EXPECT_FALSE(hands_over(1300)) << "once";
+    flow.light_windows = SPILLWAY_LIGHT_WINDOWS;
+    flow.state = SPILLWAY_STATE_ISOLATED;
+    EXPECT_FALSE(hands_over(1300)) << "a new reason came";
+}
+
 } // namespace

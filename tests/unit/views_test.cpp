@@ -122,7 +122,7 @@ TEST(StatusView, JsonOfAServedAndAnAbsentPort) {
         R"("queues":[],"rewrite":null,"cip":{"sent":0,"received":0,"accepted":0,"rejected":{"too_short":0,"bad_version":0,)"
         R"("bad_header":0,"too_many_extensions":0,"not_ip":0,"too_many_tags":0,"nested_tunnel":0,"bad_type":0,"bad_family":0,"bad_flags":0,"not_accepted":0,"rate_limited":0,"table_full":0,"quota":0}}}],)"
         R"("flows":{"congested":1,"entries":1,"capacity":65536},)"
-        R"("lost":{"events":11,"table_full":0,"cip_rate":0,"cip_send":0,"no_upstream":0,"suspects":0,"parse":0,"entries":0}})"
+        R"("lost":{"events":11,"table_full":0,"cip_rate":0,"cip_send":0,"no_upstream":0,"suspects":0,"parse":0,"entries":0,"handover":0}})"
         "\n");
 }
 
