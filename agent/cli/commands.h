@@ -5,6 +5,7 @@
 #include "agent/core/result.h"
 #include "agent/kernel/instance.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -34,6 +35,16 @@ struct Context {
 /// Fails when there is a problem, after printing it with everything else.
 [[nodiscard]] Result<> run_doctor(const Context &context, const std::filesystem::path &config_file,
                                   bool json);
+
+struct CipDecodeOptions {
+    std::string file{"-"}; ///< "-": standard input
+    std::uint16_t ethertype = 0x8809;
+    std::vector<std::uint16_t> vxlan_ports{4789};
+    bool json = false;
+};
+
+/// Prints the CIPs of a capture file or of hexadecimal text; those that are malformed are the errors.
+[[nodiscard]] std::vector<Error> run_cip_decode(const CipDecodeOptions &options);
 
 /// All that is wrong, empty when nothing is.
 [[nodiscard]] std::vector<Error> run_check(const Context &context, const std::filesystem::path &config_file);

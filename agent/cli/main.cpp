@@ -5,6 +5,8 @@
 #include "agent/daemon/agent.h"
 #include "agent/kernel/setup_tree.h"
 
+#include <spillway/flow_key.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -41,6 +43,7 @@ struct CommandLine {
     std::vector<std::string> flow;
     std::string port;
     SetupOptions setup;
+    CipDecodeOptions cip_decode;
     bool detach_on_exit = false;
     bool json = false;
     bool all = false;
@@ -208,6 +211,39 @@ void add_purge(CLI::App &app, CommandLine &line) {
         "  spillway --instance lab purge");
 }
 
+void add_cip(CLI::App &app, CommandLine &line) {
+    CLI::App *cip = app.add_subcommand("cip", "Look at congestion isolation packets (CIPs)");
+    cip->require_subcommand(1);
+    cip->footer("Example:\n"
+                "  spillway cip decode capture.pcap");
+    CLI::App *command =
+        add_command(*cip, line, "decode", "Print the CIPs of a capture file, or of hexadecimal text",
+                    [&line] { return run_cip_decode(line.cip_decode); });
+    command
+        ->add_option("FILE", line.cip_decode.file,
+                     "pcap, pcapng, or a text with a frame on each line; - or none: "
+                     "standard input")
+        ->type_name("");
+    command->add_option("--ethertype", line.cip_decode.ethertype, "EtherType of CIPs")
+        ->type_name("NUMBER")
+        ->check(CLI::Range(std::uint16_t{0x600}, std::uint16_t{0xffff}))
+        ->default_str("0x8809");
+    command
+        ->add_option("--vxlan-port", line.cip_decode.vxlan_ports,
+                     "UDP port of VXLAN; may be given up to 4 times")
+        ->type_name("PORT")
+        ->expected(1, SPILLWAY_VXLAN_PORTS_MAX)
+        ->check(CLI::Range(std::uint16_t{1}, std::uint16_t{0xffff}))
+        ->default_str("4789");
+    command->add_flag("--json", line.cip_decode.json, "print JSON, one object a line");
+    command->footer(
+        "Takes Ethernet frames and payloads alone, in both forms. Names each malformed one, with the\n"
+        "reason and the byte that decided it, and exits 1 if there are any.\n\n"
+        "Examples:\n"
+        "  tcpdump -i eth0 -w - ether proto 0x8809 | spillway cip decode\n"
+        "  echo 'c1 01 04 11 …' | spillway cip decode --json");
+}
+
 Problems run(const CommandLine &line) {
     if (auto valid = valid_instance(line.context.instance); !valid)
         return {valid.error()};
@@ -249,6 +285,7 @@ int parse_and_run(int argc, char **argv) {
     add_panic(app, line);
     add_resume(app, line);
     add_purge(app, line);
+    add_cip(app, line);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {

@@ -366,6 +366,11 @@ std::string waiting_name(spillway_waiting waiting) {
     return "unknown";
 }
 
+std::string reason_name(spillway_reason reason) {
+    const auto found = std::ranges::find(rejected_names, SPILLWAY_REJECTED(reason), &CounterName::counter);
+    return found != rejected_names.end() ? found->name : "unknown";
+}
+
 const spillway_port *find_existing_port(std::span<const spillway_port> ports, std::string_view name) {
     const auto found = std::ranges::find_if(
         ports, [name](const spillway_port &port) { return port.ifindex != 0 && text_of(port.name) == name; });

@@ -95,6 +95,9 @@ struct FlowRow {
 /// Name of a reason as `status` shows it: "no_port"; "unknown" for a number this program does not know.
 [[nodiscard]] std::string waiting_name(spillway_waiting waiting);
 
+/// Name of the reason why a CIP was refused: "too_short".
+[[nodiscard]] std::string reason_name(spillway_reason reason);
+
 /// The instance's port of that name; null when it has none, or only waits for one to appear.
 [[nodiscard]] const spillway_port *find_existing_port(std::span<const spillway_port> ports,
                                                       std::string_view name);

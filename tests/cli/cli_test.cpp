@@ -54,7 +54,7 @@ TEST_P(Help, IsShortAndHasAnExample) {
 
 INSTANTIATE_TEST_SUITE_P(Of, Help,
                          testing::Values("agent", "check", "doctor", "status", "flows", "mark", "unmark",
-                                         "setup", "panic", "resume", "purge"),
+                                         "setup", "panic", "resume", "purge", "cip"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Program, HelpListsEveryCommandAndGlobalOption) {
@@ -223,6 +223,112 @@ TEST(Program, OutputThatCannotBeWrittenIsAFailure) {
         run({"sh", "-c", spillway_program() + " --instance no-such-instance purge >/dev/full"});
     EXPECT_EQ(output.code, 1);
     EXPECT_THAT(output.err, HasSubstr("standard output"));
+}
+
+// ---- cip decode
+
+const std::string descriptor =
+    "04 11 0001 03e8 00000000 1388 1770 0a000001 000000000000000000000000 0a000002 "
+    "000000000000000000000000 00000007";
+
+Output decode(const std::string &input, Words options = {}) {
+    options.insert(options.begin(), {spillway_program(), "cip", "decode"});
+    return run(std::move(options), input, 20);
+}
+
+TEST(CipDecode, BothFormsFromText) {
+    const Output output = decode("# sent by switch 2\n"
+                                 "c1 01 " +
+                                 descriptor +
+                                 "\n"
+                                 "0xc102" +
+                                 descriptor +
+                                 "  # taken back\n\n"
+                                 "02:00:00:00:00:01 02:00:00:00:00:02 81 00 c0 64 88 09 "
+                                 "45 00 00 1c 0000 0000 40 11 0000 0a000001 0a000002 1388 1770 0008 0000\n"
+                                 "45 00 00 4e 0000 0000 40 11 0000 0a090001 0a090002 9c40 12b5 003a 0000 "
+                                 "08000000 00000700 020000000001 020000000002 0800 "
+                                 "45 00 00 1c 0000 0000 40 01 0000 0a000001 0a000002\n");
+    EXPECT_EQ(output.code, 0) << output.err;
+    EXPECT_EQ(output.err, "");
+    EXPECT_EQ(output.out,
+              "line 2: isolate udp 10.0.0.1:5000 10.0.0.2:6000, descriptor, lifetime 1000 ms, sequence 7\n"
+              "line 3: restore udp 10.0.0.1:5000 10.0.0.2:6000, descriptor, lifetime 1000 ms, sequence 7\n"
+              "line 5: isolate udp 10.0.0.1:5000 10.0.0.2:6000, headers, from 02:00:00:00:00:02 to "
+              "02:00:00:00:00:01, "
+              "VLAN 100\n"
+              "line 6: isolate icmp 10.0.0.1 10.0.0.2 vni 7, headers\n");
+}
+
+TEST(CipDecode, Json) {
+    EXPECT_EQ(
+        decode("c1 01 " + descriptor, {"--json"}).out,
+        R"({"frame":"line 1","form":"descriptor","type":"isolate","family":4,"proto":"udp","src":"10.0.0.1",)"
+        R"("sport":5000,"dst":"10.0.0.2","dport":6000,"vni":null,"lifetime_ms":1000,"sequence":7,"from":null,)"
+        R"("to":null,"vlan":null})"
+        "\n");
+}
+
+TEST(CipDecode, CaptureFile) {
+    std::string capture(
+        "\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x01\x00\x00\x00",
+        24);
+    const std::string ethernet("\x02\0\0\0\0\x01\x02\0\0\0\0\x02", 12);
+    const auto add = [&](const std::string &frame) {
+        capture.append(8, '\0');
+        for (int i = 0; i < 2; i++)
+            capture += {static_cast<char>(frame.size()), '\0', '\0', '\0'};
+        capture += frame;
+    };
+    const std::string ip("\x45\0\0\x14\0\0\0\0\x40\x32\0\0\x0a\0\0\x01\x0a\0\0\x02", 20);
+    add(ethernet + std::string("\x08\x06", 2) + std::string(46, '\0'));      // ARP
+    add(ethernet + std::string("\x88\x09\x01", 3) + std::string(45, '\0'));  // LACP
+    add(ethernet + std::string("\x88\x09", 2) + ip + std::string(26, '\0')); // a CIP
+    add(ethernet + std::string("\x88\xb5", 2) + ip + std::string(26, '\0')); // of another EtherType
+    const std::string cip =
+        "isolate esp 10.0.0.1 10.0.0.2, headers, from 02:00:00:00:00:02 to 02:00:00:00:00:01\n";
+    EXPECT_EQ(decode(capture).out, "frame 3: " + cip);
+    EXPECT_EQ(decode(capture, {"--ethertype", "0x88B5"}).out, "frame 4: " + cip);
+    expect_refusal(decode(capture.substr(0, 20)), 2, "truncated");
+    const Output cut = decode(capture.substr(0, capture.size() - 1));
+    EXPECT_EQ(cut.code, 2);
+    EXPECT_THAT(cut.err, HasSubstr("after frame 3: truncated"));
+    capture[20] = 101; // raw IP
+    expect_refusal(decode(capture), 2, "its link type is RAW");
+}
+
+TEST(CipDecode, MalformedOnesAreNamedWithReasonAndByte) {
+    struct Case {
+        std::string input;
+        std::string says;
+    };
+    for (const Case &bad : {
+             Case{"c1 03 " + descriptor, "line 1: no CIP: bad_type at byte 1"},
+             Case{"c1 01 05" + descriptor.substr(2), "line 1: no CIP: bad_family at byte 2"},
+             Case{"c1 01 04 11 0009" + descriptor.substr(10), "line 1: no CIP: bad_flags at byte 4"},
+             Case{"c1 01 04", "line 1: no CIP: too_short at byte 3"},
+             Case{"44 00 00 1c 0000 0000 40 11 0000 0a000001 0a000002",
+                  "line 1: no CIP: bad_header at byte 19"},
+             Case{"020000000001 020000000002 8809 45 00", "line 1: no CIP: too_short at byte 16"},
+         })
+        expect_refusal(decode(bad.input), 1, bad.says);
+    const Output both = decode("c1 01 " + descriptor + "\nc1 03 " + descriptor);
+    EXPECT_EQ(both.code, 1);
+    EXPECT_THAT(both.out, HasSubstr("line 1: isolate"));
+}
+
+TEST(CipDecode, BadInputIsRefused) {
+    expect_refusal(decode("c1 0g"), 2, "line 1, column 5: 'g' is no hexadecimal digit");
+    expect_refusal(decode("c1 01\nc1 0"), 2, "line 2: an odd number of digits");
+    expect_refusal(decode(""), 1, "none of 0 frames is a CIP");
+    expect_refusal(decode("01 80 c2"), 1, "none of 1 frames is a CIP");
+    expect_refusal(spillway({"cip", "decode", "/no/such/file"}), 2, "/no/such/file");
+    expect_refusal(spillway({"cip", "decode", "/"}), 2, "Is a directory");
+    expect_refusal(spillway({"cip"}), 2, "subcommand");
+    expect_refusal(spillway({"cip", "encode"}), 2, "subcommand");
+    expect_refusal(spillway({"cip", "decode", "--ethertype", "ip"}), 2, "ip");
+    expect_refusal(spillway({"cip", "decode", "--ethertype", "5"}), 2, "5");
+    expect_refusal(spillway({"cip", "decode", "--vxlan-port", "0"}), 2, "0");
 }
 
 } // namespace
