@@ -119,7 +119,7 @@ static __always_inline bool select_queue(struct __sk_buff *skb, struct packet *p
         if (i >= SPILLWAY_PORT_QUEUES_MAX || i >= port->queue_count)
             return false;
         index += i;
-    } else {
+    } else if (port->flags & SPILLWAY_PORT_MATCH) {
         if (port->fallback >= port->queue_count)
             return false;
         index += port->fallback;

@@ -187,6 +187,8 @@ void Agent::apply() {
                                        spdlog::level::debug};
     spdlog::set_level(levels.at(static_cast<std::size_t>(config_.log_level)));
     write_settings();
+    if (config_.mode == Mode::observe)
+        cips_.drop();
     changed_ = true;
     turn();
 }

@@ -8,6 +8,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 
@@ -329,6 +333,52 @@ TEST(CipDecode, BadInputIsRefused) {
     expect_refusal(spillway({"cip", "decode", "--ethertype", "ip"}), 2, "ip");
     expect_refusal(spillway({"cip", "decode", "--ethertype", "5"}), 2, "5");
     expect_refusal(spillway({"cip", "decode", "--vxlan-port", "0"}), 2, "0");
+}
+
+// ---- README
+
+/// Names of tests as CTest has them, with or without the last part of a parameter.
+std::set<std::string> test_names() {
+    const Output listed = run({"ctest", "--test-dir", SPILLWAY_BUILD, "--show-only=json-v1"}, {}, 60);
+    std::set<std::string> names;
+    const auto all = nlohmann::json::parse(listed.out);
+    for (const auto &test : all.at("tests")) {
+        const std::string name = test.at("name");
+        names.insert(name);
+        names.insert(name.substr(0, name.rfind('/')));
+    }
+    return names;
+}
+
+TEST(Readme, NamesOnlyTestsThatThereAre) {
+    std::ifstream file(SPILLWAY_README);
+    const std::string readme{std::istreambuf_iterator<char>(file), {}};
+    const auto begin = readme.find("## What shows it");
+    ASSERT_NE(begin, std::string::npos);
+    const std::string table = readme.substr(begin, readme.find("\n## ", begin) - begin);
+    const std::set<std::string> names = test_names();
+    std::set<std::string> rows;
+    std::size_t named = 0;
+    std::istringstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("| R") && !line.starts_with("| B"))
+            continue;
+        std::istringstream words(line.substr(2));
+        for (std::string word; words >> word && (word[0] == 'R' || word[0] == 'B');)
+            rows.insert(word.substr(0, word.find(',')));
+        for (auto at = line.find('`'); at != std::string::npos; at = line.find('`', at + 1)) {
+            const auto end = line.find('`', at + 1);
+            const std::string name = line.substr(at + 1, end - at - 1);
+            EXPECT_TRUE(names.contains(name)) << name;
+            named++;
+            at = end;
+        }
+    }
+    for (const char *row : {"R1a", "R1b", "R1c", "R1d", "R2a", "R2b", "R2c", "R2d", "R3",  "R4a", "R4b",
+                            "R4c", "R4d", "R4e", "R5",  "R6",  "R7",  "R8",  "R9",  "R10", "R11", "R12",
+                            "B1",  "B2",  "B3",  "B4",  "B5",  "B6",  "B7",  "B8",  "B9",  "B10", "B11"})
+        EXPECT_TRUE(rows.contains(row)) << row;
+    EXPECT_GT(named, 30U);
 }
 
 } // namespace

@@ -249,6 +249,10 @@ bool eventually(double bound, const std::function<bool()> &predicate) {
     }
 }
 
+std::uint64_t within_ns(double seconds) {
+    return static_cast<std::uint64_t>(seconds * slowness() * 1e9);
+}
+
 std::uint64_t scaled(std::uint64_t count) {
     return static_cast<std::uint64_t>(static_cast<double>(count) / slowness());
 }
@@ -723,7 +727,9 @@ const std::string &spillway_program() {
 }
 
 void setup(const Namespace &ns, const std::string &port, const std::string &rate) {
-    must(ns, {spillway_program(), "setup", port, "--rate", times(rate, 1 / slowness())});
+    const std::string slower = times(rate, 1 / slowness());
+    const bool too_slow = slower.ends_with("mbit") && std::stod(slower) < 1; // `setup` takes no less
+    must(ns, {spillway_program(), "setup", port, "--rate", too_slow ? "1mbit" : slower});
 }
 
 // The inner constructor has returned when start() throws: the destructor runs, and cleans up.

@@ -48,6 +48,9 @@ bool eventually(double bound, const std::function<bool()> &predicate);
 /// What a machine as slow as this one makes of a count that follows from a rate.
 std::uint64_t scaled(std::uint64_t count);
 
+/// What a machine as slow as this one may take for what takes so many seconds elsewhere.
+std::uint64_t within_ns(double seconds);
+
 /// A network namespace of a name unique on this machine, with loopback up, IPv4 and IPv6 forwarding on, and
 /// reverse path filter, duplicate address detection, router solicitation and bridge netfilter off. Only the
 /// network namespace is its own: /sys/fs/bpf is the machine's.

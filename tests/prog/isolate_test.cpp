@@ -441,6 +441,7 @@ TEST_P(Match, TheRestGoesToTheFirstQueueWithoutOne) {
               .priority_count = 0,
               .pcp = 1U << 7U,
               .reserved = 0});
+    rig.port().flags |= SPILLWAY_PORT_MATCH;
     rig.port().fallback = 1;
     EXPECT_EQ(queue_of(Ethernet{} / IPv4{}), second_isolation);
     EXPECT_EQ(queue_of(Ethernet{} / IPv4{}, normal), isolation) << "by its class";
