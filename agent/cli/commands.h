@@ -27,6 +27,10 @@ struct Context {
 [[nodiscard]] Result<> run_unmark(const Context &context, const std::vector<std::string> &flow,
                                   const std::string &port);
 
+/// Without a port: on every port that has a queue.
+[[nodiscard]] Result<> run_explain(const Context &context, const std::vector<std::string> &flow,
+                                   const std::string &port);
+
 [[nodiscard]] Result<> run_panic(const Context &context);
 [[nodiscard]] Result<> run_resume(const Context &context);
 

@@ -46,13 +46,10 @@ Result<std::string> read_all(std::FILE *file, const std::string &name) {
 
 bool is_capture(std::string_view content) {
     // pcap in either byte order, with micro- or nanoseconds, and pcapng.
-    for (const std::string_view magic :
-         {std::string_view("\xa1\xb2\xc3\xd4"), std::string_view("\xd4\xc3\xb2\xa1"),
-          std::string_view("\xa1\xb2\x3c\x4d"), std::string_view("\x4d\x3c\xb2\xa1"),
-          std::string_view("\x0a\x0d\x0d\x0a")})
-        if (content.starts_with(magic))
-            return true;
-    return false;
+    static constexpr std::array<std::string_view, 5> magics{
+        "\xa1\xb2\xc3\xd4", "\xd4\xc3\xb2\xa1", "\xa1\xb2\x3c\x4d", "\x4d\x3c\xb2\xa1", "\x0a\x0d\x0d\x0a"};
+    return std::ranges::any_of(magics,
+                               [content](std::string_view magic) { return content.starts_with(magic); });
 }
 
 std::string link_type(pcap_t *pcap) {

@@ -126,13 +126,13 @@ void add_flows(CLI::App &app, CommandLine &line) {
                     "  spillway flows --json --all");
 }
 
-void add_flow(CLI::App &command, CommandLine &line) {
+void add_flow(CLI::App &command, CommandLine &line, bool port_required = true) {
     command.add_option("FLOW", line.flow, "PROTO SRC[:PORT] DST[:PORT] [vni N], as words or one argument")
         ->type_name("")
         ->required();
     command.add_option("--port", line.port, "the port that the flow leaves through")
         ->type_name("NAME")
-        ->required();
+        ->required(port_required);
 }
 
 void add_mark(CLI::App &app, CommandLine &line) {
@@ -158,6 +158,19 @@ void add_unmark(CLI::App &app, CommandLine &line) {
         "is marked again.\n\n"
         "Example:\n"
         "  spillway unmark udp 10.0.0.1:5000 10.0.0.2:6000 --port eth1");
+}
+
+void add_explain(CLI::App &app, CommandLine &line) {
+    CLI::App *command = add_command(app, line, "explain", "Say why a flow is or is not isolated", [&line] {
+        return problems_of(run_explain(line.context, line.flow, line.port));
+    });
+    add_flow(*command, line, false);
+    command->footer(
+        "Shows what waits in the queues against their waterlines, what the guard has added up for\n"
+        "the flow against what it asks, and what holds the mark and until when. Without --port: on\n"
+        "every port that has a queue. Reads the pinned maps, whether the agent runs or not.\n\n"
+        "Example:\n"
+        "  spillway explain udp 10.0.0.1:5000 10.0.0.2:6000 --port eth1");
 }
 
 void add_setup(CLI::App &app, CommandLine &line) {
@@ -281,6 +294,7 @@ int parse_and_run(int argc, char **argv) {
     add_flows(app, line);
     add_mark(app, line);
     add_unmark(app, line);
+    add_explain(app, line);
     add_setup(app, line);
     add_panic(app, line);
     add_resume(app, line);

@@ -24,8 +24,8 @@ Result<std::uint32_t> served_port(const Maps &maps, const std::string &name, boo
     if (const auto *port = find_existing_port(maps.ports(), name)) {
         if (port->attach != SPILLWAY_ATTACH_OFF) {
             const auto queues = maps.queues().subspan(port->first_queue, port->queue_count);
-            const bool rewrites =
-                (port->flags & (SPILLWAY_PORT_REWRITE_PCP | SPILLWAY_PORT_REWRITE_DSCP)) != 0;
+            const bool rewrites = (port->flags & (SPILLWAY_PORT_REWRITE_PCP | SPILLWAY_PORT_REWRITE_DSCP |
+                                                  SPILLWAY_PORT_ECN)) != 0;
             if (to_mark && (!rewrites || queues.empty()) &&
                 std::ranges::none_of(queues,
                                      [](const spillway_queue &queue) { return queue.isolation_count != 0; }))

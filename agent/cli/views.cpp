@@ -271,26 +271,6 @@ std::uint64_t busy_ns(const spillway_leaf &leaf) {
     return spillway_later(leaf.busy_ns, leaf.polled_busy_ns);
 }
 
-/// As the kernel's step sees it (bpf/lib/mark.h).
-spillway_mark_times times_of(const Snapshot &snapshot, const spillway_flow_key &key,
-                             const spillway_flow &flow) {
-    spillway_mark_times times{};
-    times.idle_ns = snapshot.settings.idle_ns;
-    times.life_ns = snapshot.settings.life_ns;
-    times.clear_ns = snapshot.settings.clear_ns;
-    times.stale_agent_ns = snapshot.settings.stale_agent_ns;
-    times.heartbeat_ns = snapshot.settings.heartbeat_ns;
-    if (flow.queue >= snapshot.queues.size())
-        return times;
-    const spillway_queue &queue = snapshot.queues[flow.queue];
-    if (queue.ifindex != key.port || queue.waterline.set == 0)
-        return times;
-    times.queue_busy_ns = busy_ns(queue.normal);
-    if (queue.isolation_count != 0)
-        times.isolation_busy_ns = busy_ns(queue.isolation[flow.isolation % SPILLWAY_ISOLATION_MAX]);
-    return times;
-}
-
 std::string port_name(const Snapshot &snapshot, std::uint32_t ifindex) {
     for (const auto &port : snapshot.ports) {
         if (port.ifindex == ifindex && ifindex != 0)
@@ -375,6 +355,25 @@ const spillway_port *find_existing_port(std::span<const spillway_port> ports, st
     const auto found = std::ranges::find_if(
         ports, [name](const spillway_port &port) { return port.ifindex != 0 && text_of(port.name) == name; });
     return found == ports.end() ? nullptr : &*found;
+}
+
+spillway_mark_times times_of(const Snapshot &snapshot, const spillway_flow_key &key,
+                             const spillway_flow &flow) {
+    spillway_mark_times times{};
+    times.idle_ns = snapshot.settings.idle_ns;
+    times.life_ns = snapshot.settings.life_ns;
+    times.clear_ns = snapshot.settings.clear_ns;
+    times.stale_agent_ns = snapshot.settings.stale_agent_ns;
+    times.heartbeat_ns = snapshot.settings.heartbeat_ns;
+    if (flow.queue >= snapshot.queues.size())
+        return times;
+    const spillway_queue &queue = snapshot.queues[flow.queue];
+    if (queue.ifindex != key.port || queue.waterline.set == 0)
+        return times;
+    times.queue_busy_ns = busy_ns(queue.normal);
+    if (queue.isolation_count != 0)
+        times.isolation_busy_ns = busy_ns(queue.isolation[flow.isolation % SPILLWAY_ISOLATION_MAX]);
+    return times;
 }
 
 StatusView status_view(const Snapshot &snapshot) {

@@ -102,6 +102,10 @@ struct FlowRow {
 [[nodiscard]] const spillway_port *find_existing_port(std::span<const spillway_port> ports,
                                                       std::string_view name);
 
+/// What the state machine of a flow's mark has to know, as the kernel's step sees it (bpf/lib/mark.h).
+[[nodiscard]] spillway_mark_times times_of(const Snapshot &snapshot, const spillway_flow_key &key,
+                                           const spillway_flow &flow);
+
 [[nodiscard]] StatusView status_view(const Snapshot &snapshot);
 [[nodiscard]] std::string status_json(const StatusView &view);
 [[nodiscard]] std::string status_text(const StatusView &view);

@@ -143,8 +143,8 @@ std::string endpoint_text(const spillway_flow_key &key, const std::uint8_t (&add
 
 Result<spillway_flow_key> parse_flow(std::span<const std::string> arguments) {
     const auto words = split_words(arguments);
-    const bool tunnelled = words.size() >= 4 && words[3] == "vni";
-    if (words.size() != 3 && !(tunnelled && words.size() == 5))
+    const bool tunnelled = words.size() > 3 && words[3] == "vni";
+    if (words.size() != (tunnelled ? 5 : 3))
         return not_a_flow(
             fmt::format("'{}' is not three words: protocol, source, destination; or five with 'vni' "
                         "and its number",

@@ -58,7 +58,7 @@ TEST_P(Help, IsShortAndHasAnExample) {
 
 INSTANTIATE_TEST_SUITE_P(Of, Help,
                          testing::Values("agent", "check", "doctor", "status", "flows", "mark", "unmark",
-                                         "setup", "panic", "resume", "purge", "cip"),
+                                         "explain", "setup", "panic", "resume", "purge", "cip"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Program, HelpListsEveryCommandAndGlobalOption) {
@@ -115,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Usage{{"unmark", "udp", "10.0.0.1:1", "10.0.0.2:2", "vni", "x", "--port", "eth1"},
                           "'x' is not a VNI"},
                     Usage{{"mark", "-1", "10.0.0.1", "10.0.0.2", "--port", "eth1"}, "'-1' is not a protocol"},
+                    Usage{{"explain"}, "FLOW is required"},
+                    Usage{{"explain", "udp", "10.0.0.1"}, "is not three words"},
                     Usage{{"setup"}, "PORT is required"}, Usage{{"setup", "eth1"}, "rate"},
                     Usage{{"setup", "eth1", "--rate", "fast"}, "fast"}, Usage{{"doctor", "eth1"}, "eth1"},
                     Usage{{"doctor", "--all"}, "--all"}, Usage{{"doctor", "--config"}, "--config"},

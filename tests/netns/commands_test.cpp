@@ -64,6 +64,35 @@ TEST_F(Commands, AMarkByHandDoesNotRunOut) {
     EXPECT_EQ(agent->flows()[0]["state"], "isolated");
 }
 
+TEST_F(Commands, ExplainSaysWhatIsMissingForAMarkAndWhatHoldsOne) {
+    const auto explain = [&](const Words &options = {"--port", "eth0"}) {
+        Words words{"explain", udp_flow};
+        words.insert(words.end(), options.begin(), options.end());
+        return agent->command(words);
+    };
+    EXPECT_TRUE(eventually(2, [&] {
+        return explain().out.contains("1:10 is below: 0 bytes wait, waterline 50000..200000");
+    })) << explain().out;
+    EXPECT_THAT(explain().out,
+                AllOf(HasSubstr(fmt::format("{} on eth0: not isolated: it has no mark\n", udp_flow)),
+                      HasSubstr("guard      has nothing of the flow")));
+    EXPECT_EQ(explain().code, 0);
+    EXPECT_EQ(explain({}).out, explain().out) << "its only port";
+
+    ASSERT_EQ(agent->command({"mark", udp_flow, "--port", "eth0"}).code, 0);
+    EXPECT_THAT(explain().out,
+                AllOf(HasSubstr("on eth0: isolated: marked "), HasSubstr("first reason manual"),
+                      HasSubstr("manual     marked by hand, until `spillway unmark`"),
+                      HasSubstr("1000 ms of silence end local and cip")));
+    ASSERT_EQ(agent->command({"panic"}).code, 0);
+    EXPECT_THAT(explain().out, HasSubstr("panic      every packet passes untouched"));
+    ASSERT_EQ(agent->command({"resume"}).code, 0);
+
+    const Output absent = explain({"--port", "eth7"});
+    EXPECT_EQ(absent.code, 2);
+    EXPECT_THAT(absent.err, AllOf(HasSubstr("eth7: not a port of this instance"), HasSubstr("HINT")));
+}
+
 TEST_F(Commands, FragmentsAreAnotherFlow) {
     const Output marked = agent->command({"mark", "udp 10.0.0.1 10.0.0.2", "--port", "eth0"});
     EXPECT_EQ(marked.out, "marked udp 10.0.0.1 10.0.0.2 (fragments) on eth0\n");

@@ -268,7 +268,8 @@ TEST(Reconsideration, LightFlowReturnsAndTheElephantStays) {
     const Agent node(lab.node(), configuration(ways[0], {"eth1"}, {"eth0"}));
     Traffic sink(lab.receiver(), "sink --port 6000");
     Traffic reflector(lab.receiver(), "reflect --port 7000");
-    Traffic flood(lab.host(), fmt::format("flood --to {} --port 6000 --mbit 300 --seconds 70", to));
+    Traffic flood(lab.host(),
+                  fmt::format("flood --to {} --port 6000 --from-port 5001 --mbit 300 --seconds 70", to));
     Traffic probe(lab.host(), fmt::format("probe --to {} --port 7000 --from-port 5000 --hz {} --seconds 70",
                                           to, scaled(200)));
     const auto marked = [&](int port) {
@@ -276,6 +277,14 @@ TEST(Reconsideration, LightFlowReturnsAndTheElephantStays) {
     };
     ASSERT_TRUE(eventually(3, [&] { return marked(6000); }));
     const std::uint64_t begin = now_ns();
+    const std::string why =
+        node.command({"explain", fmt::format("udp {}:5001 {}:6000", lab.chain.host_address(), to), "--port",
+                      "eth1"})
+            .out;
+    EXPECT_THAT(why, testing::AllOf(testing::HasSubstr("isolated into 1:20"),
+                                    testing::HasSubstr("first reason local"),
+                                    testing::HasSubstr("local      congested a queue here; ends in"),
+                                    testing::HasSubstr(" asked (the heaviest flow had ")));
     EXPECT_TRUE(eventually(2, [&] { return class_stats(lab.node(), "eth1", "1:20").backlog > scaled(200); }));
     for (int round = 0; round < 3; round++) {
         mark_as_if_local(node, lab.node(), "eth1", 5000, lab.chain.host_address(), to, 7000);
