@@ -32,15 +32,15 @@ std::string mac_text(Bytes mac) {
                        mac[5]);
 }
 
-/// An Ethernet frame of the CIPs' EtherType, or a payload alone; none: it is no CIP.
+/// A frame that a node takes: of the CIPs' EtherType, to one station, behind one tag at most. Or a payload
+/// alone. None: it is no CIP.
 std::optional<Carrier> find_cip(Bytes bytes, std::uint16_t ethertype) {
-    std::size_t at = 12;
-    std::optional<unsigned> vlan;
     const auto word = [&bytes](std::size_t i) {
         return static_cast<unsigned>(bytes[i] << 8U | bytes[i + 1]);
     };
-    while (at + 6 <= bytes.size() &&
-           (word(at) == SPILLWAY_ETH_P_8021Q || word(at) == SPILLWAY_ETH_P_8021AD)) {
+    std::size_t at = 12;
+    std::optional<unsigned> vlan;
+    if (at + 6 <= bytes.size() && (word(at) == SPILLWAY_ETH_P_8021Q || word(at) == SPILLWAY_ETH_P_8021AD)) {
         vlan = word(at + 2) & 0xfffU;
         at += 4;
     }
@@ -50,7 +50,9 @@ std::optional<Carrier> find_cip(Bytes bytes, std::uint16_t ethertype) {
                         .source = mac_text(bytes.subspan(6, 6)),
                         .destination = mac_text(bytes.first(6)),
                         .vlan = vlan};
-        return spillway_cip_is_ours(carrier.payload[0]) != 0 ? std::optional(carrier) : std::nullopt;
+        const bool group = (bytes[0] & 1U) != 0;
+        return !group && spillway_cip_is_ours(carrier.payload[0]) != 0 ? std::optional(carrier)
+                                                                       : std::nullopt;
     }
     if (!bytes.empty() && spillway_cip_is_ours(bytes[0]) != 0)
         return Carrier{.payload = bytes, .offset = 0, .source = {}, .destination = {}, .vlan = {}};
@@ -171,9 +173,15 @@ std::vector<Error> run_cip_decode(const CipDecodeOptions &options) {
         else
             std::cout << to_text(frame, *carrier, cip) << "\n";
     }
-    if (found == 0)
+    const std::string name = standard_input ? "standard input" : options.file;
+    if (frames->empty())
         problems.push_back({.operation = "decode",
-                            .object = standard_input ? "standard input" : options.file,
+                            .object = name,
+                            .detail = "there are no frames in it",
+                            .hint = "capture some: tcpdump -i PORT -w FILE ether proto 0x8809"});
+    else if (found == 0)
+        problems.push_back({.operation = "decode",
+                            .object = name,
                             .detail = fmt::format("none of {} frames is a CIP of EtherType 0x{:04X}",
                                                   frames->size(), options.ethertype),
                             .hint = "--ethertype names another one"});

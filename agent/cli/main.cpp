@@ -154,8 +154,8 @@ void add_unmark(CLI::App &app, CommandLine &line) {
     });
     add_flow(*command, line);
     command->footer(
-        "Takes every mark of the flow, not only one made by hand. If it still congests a queue, it\n"
-        "is marked again.\n\n"
+        "Takes every mark of the flow, not only one made by hand. It gets its priority back when its\n"
+        "last packet has left the isolation class; if it then congests a queue, it is marked again.\n\n"
         "Example:\n"
         "  spillway unmark udp 10.0.0.1:5000 10.0.0.2:6000 --port eth1");
 }

@@ -303,6 +303,15 @@ TEST(CipDecode, CaptureFile) {
     expect_refusal(decode(capture), 2, "its link type is RAW");
 }
 
+// What no node takes is none: two tags, and group addresses.
+TEST(CipDecode, OtherPeoplesFramesArePassedOver) {
+    const std::string ip = "45 00 00 14 0000 0000 40 32 0000 0a000001 0a000002";
+    for (const char *ethernet :
+         {"020000000001 020000000002 8100 0005 8100 0006 8809", "0180c2000002 020000000002 8809",
+          "020000000001 020000000002 0800", "020000000001 020000000002 8809 01"})
+        expect_refusal(decode(ethernet + ip), 1, "none of 1 frames is a CIP");
+}
+
 TEST(CipDecode, MalformedOnesAreNamedWithReasonAndByte) {
     struct Case {
         std::string input;
@@ -326,7 +335,7 @@ TEST(CipDecode, MalformedOnesAreNamedWithReasonAndByte) {
 TEST(CipDecode, BadInputIsRefused) {
     expect_refusal(decode("c1 0g"), 2, "line 1, column 5: 'g' is no hexadecimal digit");
     expect_refusal(decode("c1 01\nc1 0"), 2, "line 2: an odd number of digits");
-    expect_refusal(decode(""), 1, "none of 0 frames is a CIP");
+    expect_refusal(decode(""), 1, "there are no frames in it");
     expect_refusal(decode("01 80 c2"), 1, "none of 1 frames is a CIP");
     expect_refusal(spillway({"cip", "decode", "/no/such/file"}), 2, "/no/such/file");
     expect_refusal(spillway({"cip", "decode", "/"}), 2, "Is a directory");
