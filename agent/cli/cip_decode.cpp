@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cli/commands.h"
+#include "agent/cli/flow_json.h"
 #include "agent/cli/frames.h"
 #include "agent/cli/views.h"
 #include "agent/core/flow_text.h"
@@ -10,7 +11,6 @@
 #include <fmt/format.h>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 
 namespace spillway {
@@ -26,11 +26,6 @@ struct Carrier {
     std::optional<std::string> destination;
     std::optional<unsigned> vlan;
 };
-
-std::string mac_text(Bytes mac) {
-    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4],
-                       mac[5]);
-}
 
 /// A frame that a node takes: of the CIPs' EtherType, to one station, behind one tag at most. Or a payload
 /// alone. None: it is no CIP.
@@ -91,24 +86,17 @@ std::size_t deciding_byte(Bytes payload, const std::vector<std::uint16_t> &vxlan
 
 nlohmann::ordered_json to_json(const InputFrame &frame, const Carrier &carrier, const spillway_cip &cip) {
     using json = nlohmann::ordered_json;
-    const bool ports = (cip.key.flags & SPILLWAY_KEY_PORTS) != 0;
     const bool descriptor = carrier.payload[0] == SPILLWAY_CIP_DESCRIPTOR;
-    const auto or_null = [](const auto &value) { return value ? json(*value) : json(nullptr); };
-    return {{"frame", frame.place},
-            {"form", descriptor ? "descriptor" : "headers"},
-            {"type", cip.type == SPILLWAY_CIP_RESTORE ? "restore" : "isolate"},
-            {"family", cip.key.family},
-            {"proto", proto_text(cip.key.proto)},
-            {"src", address_text(cip.key.family, cip.key.src)},
-            {"sport", ports ? json(cip.key.sport) : json(nullptr)},
-            {"dst", address_text(cip.key.family, cip.key.dst)},
-            {"dport", ports ? json(cip.key.dport) : json(nullptr)},
-            {"vni", (cip.key.flags & SPILLWAY_KEY_VNI) != 0 ? json(cip.key.vni) : json(nullptr)},
-            {"lifetime_ms", descriptor ? json(cip.lifetime_ms) : json(nullptr)},
-            {"sequence", descriptor ? json(cip.sequence) : json(nullptr)},
-            {"from", or_null(carrier.source)},
-            {"to", or_null(carrier.destination)},
-            {"vlan", or_null(carrier.vlan)}};
+    json object{{"frame", frame.place},
+                {"form", descriptor ? "descriptor" : "headers"},
+                {"type", cip.type == SPILLWAY_CIP_RESTORE ? "restore" : "isolate"}};
+    object.update(flow_key_json(cip.key));
+    object.update({{"lifetime_ms", descriptor ? json(cip.lifetime_ms) : json(nullptr)},
+                   {"sequence", descriptor ? json(cip.sequence) : json(nullptr)},
+                   {"from", or_null(carrier.source)},
+                   {"to", or_null(carrier.destination)},
+                   {"vlan", or_null(carrier.vlan)}});
+    return object;
 }
 
 std::string to_text(const InputFrame &frame, const Carrier &carrier, const spillway_cip &cip) {

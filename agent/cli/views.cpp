@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <tuple>
 
 namespace spillway {
@@ -280,11 +281,6 @@ std::string port_name(const Snapshot &snapshot, std::uint32_t ifindex) {
     return found != snapshot.interfaces.end() ? found->second : "?";
 }
 
-std::string mac_text(const std::uint8_t (&mac)[6]) {
-    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4],
-                       mac[5]);
-}
-
 bool same_flow(spillway_flow_key a, spillway_flow_key b) {
     a.port = b.port = 0;
     return std::memcmp(&a, &b, sizeof(a)) == 0;
@@ -344,6 +340,10 @@ std::string waiting_name(spillway_waiting waiting) {
         return "other_instance";
     }
     return "unknown";
+}
+
+std::string mac_text(std::span<const std::uint8_t> mac) {
+    return fmt::format("{:02x}", fmt::join(mac, ":"));
 }
 
 std::string reason_name(spillway_reason reason) {

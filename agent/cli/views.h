@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,9 @@ struct FlowRow {
 
 /// Name of a reason as `status` shows it: "no_port"; "unknown" for a number this program does not know.
 [[nodiscard]] std::string waiting_name(spillway_waiting waiting);
+
+/// A MAC address as `ip link` writes it.
+[[nodiscard]] std::string mac_text(std::span<const std::uint8_t> mac);
 
 /// Name of the reason why a CIP was refused: "too_short".
 [[nodiscard]] std::string reason_name(spillway_reason reason);

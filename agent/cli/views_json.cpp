@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/flow_json.h"
 #include "agent/cli/views.h"
-
-#include "agent/core/flow_text.h"
-
-#include <nlohmann/json.hpp>
 
 namespace spillway {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-template <class T>
-json or_null(const std::optional<T> &value) {
-    return value ? json(*value) : json(nullptr);
-}
 
 json counts_json(const NamedCounts &counts) {
     json object = json::object();
@@ -67,28 +59,22 @@ json port_json(const PortRow &row) {
 }
 
 json flow_json(const FlowRow &row) {
-    const bool ports = (row.key.flags & SPILLWAY_KEY_PORTS) != 0;
     json upstream = nullptr;
     if (row.upstream)
         upstream = {{"port", row.upstream->port}, {"mac", row.upstream->mac}};
-    return {{"family", row.key.family},
-            {"proto", proto_text(row.key.proto)},
-            {"src", address_text(row.key.family, row.key.src)},
-            {"sport", ports ? json(row.key.sport) : json(nullptr)},
-            {"dst", address_text(row.key.family, row.key.dst)},
-            {"dport", ports ? json(row.key.dport) : json(nullptr)},
-            {"vni", (row.key.flags & SPILLWAY_KEY_VNI) != 0 ? json(row.key.vni) : json(nullptr)},
-            {"port", row.port},
-            {"class", or_null(row.isolation_class)},
-            {"state", row.state},
-            {"mark", row.mark},
-            {"origin", or_null(row.origin)},
-            {"age_ms", row.age_ms},
-            {"idle_ms", row.idle_ms},
-            {"packets", row.packets},
-            {"bytes", row.bytes},
-            {"upstream", std::move(upstream)},
-            {"cips_sent", row.cips_sent}};
+    json object = flow_key_json(row.key);
+    object.update({{"port", row.port},
+                   {"class", or_null(row.isolation_class)},
+                   {"state", row.state},
+                   {"mark", row.mark},
+                   {"origin", or_null(row.origin)},
+                   {"age_ms", row.age_ms},
+                   {"idle_ms", row.idle_ms},
+                   {"packets", row.packets},
+                   {"bytes", row.bytes},
+                   {"upstream", std::move(upstream)},
+                   {"cips_sent", row.cips_sent}});
+    return object;
 }
 
 /// One line. Interface names may hold any bytes: what is not UTF-8 is replaced, never an exception.
