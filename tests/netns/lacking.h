@@ -32,7 +32,8 @@ inline bool makes(const Namespace &ns, std::string_view command) {
 
 } // namespace spillway::lab
 
-/// Skips the test when the kernel lacks what the command (Words, or a string of them) makes.
+/// Skips the test when the kernel lacks what the command (Words, or a string of them) makes. A skip is not
+/// the end of it: the test has to pass in tests/vm/run, on the kernels that have what is lacking here.
 #define SPILLWAY_MAKE_OR_SKIP(ns, command)                                                                   \
     if (const auto what = (command); !spillway::lab::makes(ns, what))                                        \
     GTEST_SKIP() << "not on this kernel, see lacking.h: " << testing::PrintToString(what)
